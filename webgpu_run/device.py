@@ -1,0 +1,279 @@
+"""The one module that owns wgpu: adapter choice, limits, buffers, pipelines, submission, and the mapping of its errors.
+
+Rules it keeps, because wgpu aborts the process otherwise: no zero-size buffer is created or bound, an encoder is used once,
+a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import DeviceError, UsageError
+from .kernel import Consts, Kernel
+from .op import Array, Limits
+from .shapes import align
+
+if not os.environ.get("XDG_RUNTIME_DIR"):
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # Mesa warns on stderr without one
+
+HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -y mesa-vulkan-drivers"
+_BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
+_KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
+_FEATURES = ("timestamp-query", "shader-f16", "subgroup")
+
+
+def _wgpu() -> Any:
+    try:
+        import wgpu
+        import wgpu.backends.wgpu_native
+    except (ImportError, OSError, RuntimeError) as err:
+        raise DeviceError(f"wgpu can't be loaded: {err}", hint="pip install --force-reinstall wgpu") from err
+    return wgpu
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter as wgpu lists it, best first."""
+
+    index: int
+    name: str
+    backend: str
+    kind: str  # DiscreteGPU, IntegratedGPU, CPU, Unknown
+    driver: str
+    features: tuple[str, ...]
+    handle: Any
+
+    @property
+    def software(self) -> bool:
+        return self.kind == "CPU"
+
+
+def list_adapters() -> list[Adapter]:
+    """Every adapter, best first: a real GPU before a software one, any backend before OpenGL."""
+    wgpu = _wgpu()
+    try:
+        found = wgpu.gpu.enumerate_adapters_sync()
+    except RuntimeError:
+        found = []
+    rows = []
+    for handle in found:
+        info = handle.info
+        backend, kind = str(info["backend_type"]), str(info["adapter_type"])
+        rank = (backend == "OpenGL", _KINDS.get(kind, 2))
+        rows.append((rank, len(rows), info, backend, kind, handle))
+    rows.sort(key=lambda row: row[:2])
+    return [
+        Adapter(
+            i, str(info["device"]), backend, kind, str(info["description"] or info["vendor"]), tuple(sorted(handle.features)), handle
+        )
+        for i, (_, _, info, backend, kind, handle) in enumerate(rows)
+    ]
+
+
+def pick(choice: str | None = None, adapters: Sequence[Adapter] | None = None) -> Adapter:
+    """The adapter that `--device` names: an index, a backend, `cpu`, `gpu`, or part of a name."""
+    adapters = list_adapters() if adapters is None else adapters
+    if not adapters:
+        raise DeviceError("no GPU adapter was found", hint=HINT)
+    if choice is None:
+        return adapters[0]
+    word = choice.strip().lower()
+    if word.isdigit():
+        found = [a for a in adapters if a.index == int(word)]
+    elif word in _BACKENDS:
+        found = [a for a in adapters if a.backend == _BACKENDS[word]]
+    elif word in ("cpu", "gpu"):
+        found = [a for a in adapters if a.software == (word == "cpu")]
+    else:
+        found = [a for a in adapters if word in a.name.lower()]
+    if not word or not found:
+        names = "; ".join(f"{a.index}: {a.name} ({a.backend})" for a in adapters)
+        raise UsageError(f"--device {choice!r} names no adapter", hint=f"there is {names}")
+    return found[0]
+
+
+class _LostFlag(logging.Handler):
+    """wgpu only logs the loss of a device; this remembers it."""
+
+    lost = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "DEVICE LOST" in record.getMessage():
+            self.lost = True
+
+
+class Device:
+    """A device and all that is made on it."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.wgpu = _wgpu()
+        self.adapter = adapter
+        self.features = tuple(f for f in _FEATURES if f in adapter.features)
+        self._lost = _LostFlag()
+        log = logging.getLogger("wgpu")
+        log.addHandler(self._lost)
+        log.propagate = False
+        with self._errors("the device can't be opened"):
+            self.handle = adapter.handle.request_device_sync(required_features=list(self.features))
+        lim = self.handle.limits
+        self.limits = Limits(
+            max_workgroups=lim["max-compute-workgroups-per-dimension"],
+            max_invocations=lim["max-compute-invocations-per-workgroup"],
+            max_workgroup_bytes=lim["max-compute-workgroup-storage-size"],
+            max_binding=lim["max-storage-buffer-binding-size"],
+            max_uniform=lim["max-uniform-buffer-binding-size"],
+            uniform_align=lim["min-uniform-buffer-offset-alignment"],
+            storage_align=lim["min-storage-buffer-offset-alignment"],
+            max_texture=lim["max-texture-dimension-2d"],
+            subgroups="subgroup" in self.features,
+            f16="shader-f16" in self.features,
+            software=adapter.software,
+        )
+        self.max_buffer: int = lim["max-buffer-size"]
+        self.timestamps = "timestamp-query" in self.features
+        self.allocated = 0  # bytes of buffers and textures alive on this device, as asked for
+        self._layouts: dict[tuple[str, ...], Any] = {}
+        self._pipelines: dict[tuple[str, Consts], Any] = {}
+        self._pending = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.adapter.name} ({self.adapter.backend})"
+
+    @property
+    def pipeline_count(self) -> int:
+        return len(self._pipelines)
+
+    @contextlib.contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (self.wgpu.GPUError, RuntimeError, MemoryError, OverflowError) as err:
+            text = " ".join(str(err).split()) or type(err).__name__
+            if "memory" in text.lower():
+                raise DeviceError(f"out of GPU memory: {what}") from err
+            if self._lost.lost or "lost" in text.lower():
+                raise DeviceError(f"the device was lost: {what}") from err
+            raise DeviceError(f"{what}: {text[:400]}") from err
+
+    def buffer(self, nbytes: int, what: str = "buffer", *, read: bool = False) -> Any:
+        """A buffer for storage, uniform and copies (or, with `read`, one the host can map)."""
+        size = max(16, align(nbytes, 16))
+        if size > self.max_buffer:
+            raise DeviceError(f"{what} needs {size:,} bytes, the adapter's largest buffer is {self.max_buffer:,}")
+        use = self.wgpu.BufferUsage
+        usage = use.MAP_READ | use.COPY_DST
+        if not read:
+            usage = use.STORAGE | use.UNIFORM | use.COPY_SRC | use.COPY_DST
+        with self._errors(f"{what} of {size:,} bytes"):
+            made = self.handle.create_buffer(size=size, usage=usage)
+        self.allocated += size
+        return made
+
+    def write(self, buffer: Any, data: Array | bytes, offset: int = 0) -> None:
+        """Copy bytes into a buffer; sizes are padded to 4, which every buffer of ours has room for."""
+        view = memoryview(np.ascontiguousarray(data)).cast("B") if isinstance(data, np.ndarray) else memoryview(data)
+        if not view.nbytes:
+            return
+        with self._errors("upload"):
+            for at in range(0, view.nbytes, 16 << 20):
+                part = view[at : at + (16 << 20)]
+                if part.nbytes % 4:
+                    part = memoryview(bytes(part) + b"\0" * (-part.nbytes % 4))
+                self.handle.queue.write_buffer(buffer, offset + at, part)
+                self._flush(part.nbytes)
+
+    def texture(self, rows: Array, what: str = "texture") -> Any:
+        """An rgba32uint texture from [height, width, 4] uint32."""
+        height, width = rows.shape[:2]
+        if max(height, width) > self.limits.max_texture:
+            raise DeviceError(f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side")
+        use = self.wgpu.TextureUsage
+        with self._errors(f"{what} of {rows.nbytes:,} bytes"):
+            made = self.handle.create_texture(
+                size=(width, height, 1), format="rgba32uint", usage=use.TEXTURE_BINDING | use.COPY_DST
+            )
+            step = max(1, (8 << 20) // (width * 16))
+            for y in range(0, height, step):
+                part = np.ascontiguousarray(rows[y : y + step])
+                self.handle.queue.write_texture(
+                    {"texture": made, "origin": (0, y, 0)},
+                    part,
+                    {"bytes_per_row": width * 16, "rows_per_image": part.shape[0]},
+                    (width, part.shape[0], 1),
+                )
+                self._flush(part.nbytes)
+        self.allocated += rows.nbytes
+        return made.create_view()
+
+    def _flush(self, nbytes: int) -> None:
+        """Uploads wait in staging memory until a submit: submit now and then, so that loading stays small."""
+        self._pending += nbytes
+        if self._pending >= 16 << 20:
+            self._pending = 0
+            self.check()
+            self.handle.queue.submit([])
+            self.handle.queue.on_submitted_work_done_sync()
+
+    def zero(self, buffers: Sequence[Any]) -> None:
+        encoder = self.handle.create_command_encoder()
+        for buffer in buffers:
+            encoder.clear_buffer(buffer)
+        self.check()
+        self.handle.queue.submit([encoder.finish()])
+
+    def check(self) -> None:
+        """A submit to a lost device aborts the process: refuse before it."""
+        if self._lost.lost:
+            raise DeviceError("the device was lost", hint="a driver reset or a long dispatch can cause this; run again")
+
+    def layout(self, kernel: Kernel) -> Any:
+        """The bind group layout that the kernel's own declarations give."""
+        kinds = tuple(b.kind for b in kernel.bindings)
+        if kinds not in self._layouts:
+            forms: dict[str, dict[str, Any]] = {
+                "read": {"buffer": {"type": "read-only-storage"}},
+                "write": {"buffer": {"type": "storage"}},
+                "uniform": {"buffer": {"type": "uniform"}},
+                "texture": {"texture": {"sample_type": "uint"}},
+            }
+            stage = self.wgpu.ShaderStage.COMPUTE
+            entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in enumerate(kinds)]
+            self._layouts[kinds] = self.handle.create_bind_group_layout(entries=entries)
+        return self._layouts[kinds]
+
+    def pipeline(self, kernel: Kernel, consts: Consts) -> Any:
+        """The one pipeline of (kernel, constants)."""
+        key = (kernel.name, consts)
+        made = self._pipelines.get(key)
+        if made is None:
+            with self._errors(f"kernel {kernel.name} does not compile"):
+                module = self.handle.create_shader_module(code=kernel.text(consts), label=kernel.name)
+                layout = self.handle.create_pipeline_layout(bind_group_layouts=[self.layout(kernel)])
+                made = self.handle.create_compute_pipeline(
+                    layout=layout, compute={"module": module, "entry_point": "main"}, label=kernel.name
+                )
+            self._pipelines[key] = made
+        return made
+
+    def bind_group(self, kernel: Kernel, resources: Sequence[Any]) -> Any:
+        """Resources in binding order: a texture view, or (buffer, offset, nbytes)."""
+        entries = [
+            {"binding": i, "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r}
+            for i, r in enumerate(resources)
+        ]
+        with self._errors(f"kernel {kernel.name}: binding"):
+            return self.handle.create_bind_group(layout=self.layout(kernel), entries=entries)
+
+
+def open_device(choice: str | None = None) -> Device:
+    """A device on the adapter that `choice` names, or on the best one."""
+    return Device(pick(choice))

@@ -1,0 +1,128 @@
+"""WGSL kernel files: their bindings and uniform struct, read from the text itself, so neither is written twice.
+
+A kernel names its tensors `t_<arg>` and its uniforms `params: Params`. Constants that must be known at compile time
+(array sizes, tile sizes) are prepended as `const` lines; `$NAME` in the text is replaced by a string constant.
+Everything here runs without a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .assets import wgsl_dir
+from .errors import RunError
+
+Consts = tuple[tuple[str, int | str], ...]
+
+_BINDING = re.compile(
+    r"@group\(0\)\s*@binding\((\d+)\)\s*var(?:<\s*(storage|uniform)(?:\s*,\s*(read|read_write))?\s*>)?\s+(\w+)\s*:\s*([^;]+);"
+)
+_PARAMS = re.compile(r"struct\s+Params\s*\{([^}]*)\}", re.S)
+_FIELD = re.compile(r"(\w+)\s*:\s*(\w+(?:<(?:[^<>]|<[^<>]*>)*>)?)\s*(?:,|$)")
+_INCLUDE = re.compile(r"^//\s*include:\s*(\w+)\s*$", re.M)
+_TYPES = {
+    "u32": ("<u4", ()),
+    "i32": ("<i4", ()),
+    "f32": ("<f4", ()),
+    "vec4<u32>": ("<u4", (4,)),
+    "array<vec4<u32>, 2>": ("<u4", (8,)),
+    "array<vec4<i32>, 2>": ("<i4", (8,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One resource of a kernel; kind is read, write (read_write storage), uniform, texture or image (write-only)."""
+
+    index: int
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel file: text, bindings by index, and the dtype of its Params (None when it has none)."""
+
+    name: str
+    source: str
+    bindings: tuple[Binding, ...]
+    params: np.dtype[np.void] | None
+
+    def pack(self, values: Mapping[str, int | float | tuple[int, ...]]) -> bytes:
+        """The uniform bytes; every field of Params must be given, and nothing else."""
+        if self.params is None:
+            return b""
+        names = self.params.names or ()
+        if set(names) != set(values):
+            raise RunError(f"kernel {self.name}: params {sorted(values)} do not match the struct's {sorted(names)}")
+        row = np.zeros(1, self.params)
+        for key, value in values.items():
+            row[key] = value
+        return row.tobytes()
+
+    def text(self, consts: Consts) -> str:
+        """The WGSL to compile, with constants put in."""
+        source, head = self.source, []
+        for key, value in consts:
+            if isinstance(value, str):
+                if f"${key}" not in source:
+                    raise RunError(f"kernel {self.name} has no ${key}")
+                source = re.sub(rf"\${key}\b", lambda _: value, source)  # noqa: B023
+            else:
+                head.append(f"const {key}: u32 = {value}u;")
+        left = re.search(r"\$\w+", source)
+        if left:
+            raise RunError(f"kernel {self.name}: {left.group()} was not given")
+        return "\n".join([*head, source])
+
+
+def _kind(space: str | None, access: str | None, wgsl_type: str) -> str:
+    if space == "uniform":
+        return "uniform"
+    if space == "storage":
+        return "write" if access == "read_write" else "read"
+    return "image" if wgsl_type.startswith("texture_storage") else "texture"
+
+
+@functools.cache
+def load(name: str) -> Kernel:
+    """The kernel in wgsl/<name>.wgsl; `// include: other` lines are replaced by that file."""
+    folder = wgsl_dir()
+
+    def read(stem: str) -> str:
+        return _INCLUDE.sub(lambda m: read(m.group(1)), (folder / f"{stem}.wgsl").read_text())
+
+    source = read(name)
+    bindings = tuple(
+        sorted(
+            (Binding(int(m[1]), m[4].removeprefix("t_"), _kind(m[2], m[3], m[5].strip())) for m in _BINDING.finditer(source)),
+            key=lambda b: b.index,
+        )
+    )
+    return Kernel(name, source, bindings, _params_dtype(name, source))
+
+
+def _params_dtype(name: str, source: str) -> np.dtype[np.void] | None:
+    found = _PARAMS.search(source)
+    if not found:
+        return None
+    names, formats, offsets, at = [], [], [], 0
+    body = re.sub(r"//[^\n]*", "", found[1]).strip()
+    for m in _FIELD.finditer(body):
+        kind = re.sub(r"\s*,\s*", ", ", m[2].strip())
+        if kind not in _TYPES:
+            raise RunError(f"kernel {name}: Params.{m[1]} has type {kind}")
+        base, shape = _TYPES[kind]
+        if shape:
+            at = -(-at // 16) * 16
+        names.append(m[1])
+        formats.append((base, shape) if shape else base)
+        offsets.append(at)
+        at += 4 * (int(np.prod(shape)) if shape else 1)
+    size = -(-at // 16) * 16
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})

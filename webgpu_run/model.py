@@ -1,0 +1,168 @@
+"""A loaded model: runs a method's execution plan, delegates on the GPU and the kernels between them on the CPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import pte
+from .device import Device, open_device
+from .errors import ShapeError, UnsupportedError
+from .execute import CallStats, Executor, Progress
+from .graph import Graph
+from .op import Array
+from .resize import Delta, Engine
+
+
+class Runner:
+    """One delegate: its graph, resize engine and GPU state."""
+
+    def __init__(
+        self, delegate: pte.Delegate, device: Device, *, fuse: bool = True, progress: Progress | None = None
+    ) -> None:
+        if delegate.graph is None:
+            raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {pte.VULKAN} can run here")
+        self.graph = Graph(delegate.graph, delegate.constant)
+        self.engine = Engine(self.graph, device.limits)
+        self.executor = Executor(self.engine, device, progress)
+        self.delta = Delta({}, {}, {})
+        self._first = True
+
+    def call(self, inputs: Sequence[Array], stats: CallStats, *, timed: bool = False) -> list[Array]:
+        """Resize to these inputs, run, and return the outputs at their live shapes."""
+        self.delta = self.engine.resize(inputs, self._prepare)
+        self._first = False
+        self.executor.commit()
+        self.executor.upload(inputs, stats)
+        self.executor.write_arena(stats)
+        return self.executor.execute(stats, timed=timed)
+
+    def _prepare(self, delta: Delta) -> None:
+        if self._first:  # nothing has been prepared yet: build made the plans, this makes what they need
+            plans = {i: delta.plans.get(i, plan) for i, plan in enumerate(self.engine.plans)}
+            delta = Delta(plans, delta.dims, delta.syms)
+        self.executor.prepare(delta)
+
+
+class Model:
+    """A method of a program on a device. `run` takes and gives numpy arrays at live shapes."""
+
+    def __init__(
+        self,
+        program: pte.Program,
+        device: Device | str | None = None,
+        *,
+        method: str | None = None,
+        fuse: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        self.program = program
+        self.method = program.method(method)
+        self.metadata = program.metadata
+        self.device = device if isinstance(device, Device) else open_device(device)
+        self.stats = CallStats()
+        self._cpu = self._prepare_cpu()
+        self.runners = [Runner(d, self.device, fuse=fuse, progress=progress) for d in self.method.delegates]
+
+    @property
+    def inputs(self) -> tuple[pte.Tensor, ...]:
+        """The tensors that `run` takes; dims are upper bounds where they are dynamic."""
+        values = (self.method.values[i] for i in self.method.inputs)
+        return tuple(v for v in values if isinstance(v, pte.Tensor))
+
+    @property
+    def outputs(self) -> tuple[pte.Tensor, ...]:
+        values = (self.method.values[i] for i in self.method.outputs)
+        return tuple(v for v in values if isinstance(v, pte.Tensor))
+
+    def run(self, inputs: Sequence[Any], *, timed: bool = False) -> list[Array]:
+        """Run the method once; `stats` then says where the time went."""
+        start = time.perf_counter_ns()
+        self.stats = stats = CallStats()
+        arrays = self._checked(inputs)
+        env: dict[int, Any] = dict(zip(self.method.inputs, arrays, strict=True))
+        values = self.method.values
+        at, steps = 0, self.method.instructions
+        while at < len(steps):
+            step = steps[at]
+            at += 1
+            match step:
+                case pte.DelegateCall(delegate, args):
+                    runner = self.runners[delegate]
+                    n = len(runner.graph.input_ids)
+                    outs = runner.call([self._value(env, v) for v in args[:n]], stats, timed=timed)
+                    for v, out in zip(args[n:], outs, strict=True):
+                        spec = values[v]
+                        env[v] = out.astype(spec.dtype, copy=False) if isinstance(spec, pte.Tensor) else out
+                case pte.KernelCall(name, args):
+                    self._cpu[name](self, env, args)
+                case pte.MoveCall(source, target):
+                    env[target] = self._value(env, source)
+                case pte.JumpFalseCall(condition, destination):
+                    if not bool(np.all(self._value(env, condition))):
+                        at = destination
+                case pte.FreeCall(value):
+                    env.pop(value, None)
+        out = [self._value(env, v) for v in self.method.outputs]
+        stats.host_ns = time.perf_counter_ns() - start - stats.wait_ns
+        return out
+
+    def reset(self) -> None:
+        """Empty the KV caches."""
+        for runner in self.runners:
+            runner.executor.reset()
+
+    def _value(self, env: dict[int, Any], v: int) -> Any:
+        if v in env:
+            return env[v]
+        value = self.method.values[v]
+        if isinstance(value, pte.Tensor):
+            if value.data is not None:
+                env[v] = np.frombuffer(value.data.read(), value.dtype).reshape(value.dims)
+            else:
+                env[v] = np.zeros(value.dims, value.dtype)
+            return env[v]
+        return value
+
+    def _checked(self, inputs: Sequence[Any]) -> list[Array]:
+        specs = self.inputs
+        if len(inputs) != len(specs):
+            raise ShapeError(f"{len(inputs)} inputs given, {self.method.name} takes {len(specs)}")
+        out = []
+        for i, (given, spec) in enumerate(zip(inputs, specs, strict=True)):
+            array = np.asarray(given)
+            if array.dtype.kind not in {"f": "fiu", "i": "iub", "u": "iub", "b": "iub"}[np.dtype(spec.dtype).kind]:
+                raise ShapeError(f"input {i} is {array.dtype}, {self.method.name} takes {spec.dtype}")
+            if array.ndim != len(spec.dims):
+                raise ShapeError(f"input {i} has rank {array.ndim} {list(array.shape)}, {self.method.name} takes {list(spec.dims)}")
+            for axis, (n, most) in enumerate(zip(array.shape, spec.dims, strict=True)):
+                if n > most or (spec.dynamism == "static" and n != most):
+                    bound = "exactly" if spec.dynamism == "static" else "at most"
+                    raise ShapeError(f"input {i}: dim {axis} is {n}, {self.method.name} takes {bound} {most}")
+            if array.dtype.kind in "iu" and array.size and (array.max() > 2**31 - 1 or array.min() < -(2**31)):
+                raise ShapeError(f"input {i} has a value that does not fit 32 bits")
+            out.append(array.astype(spec.dtype, copy=False))
+        return out
+
+    def _prepare_cpu(self) -> Mapping[str, Any]:
+        names = {step.op for step in self.method.instructions if isinstance(step, pte.KernelCall)}
+        if not names:
+            return {}
+        raise UnsupportedError(f"the plan has CPU kernels: {', '.join(sorted(names))}")
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    data: Sequence[str | os.PathLike[str]] = (),
+    device: Device | str | None = None,
+    method: str | None = None,
+    fuse: bool = True,
+    progress: Progress | None = None,
+) -> Model:
+    """Open a .pte (with its .ptd files) and make its method ready to run."""
+    return Model(pte.load(path, data), device, method=method, fuse=fuse, progress=progress)

@@ -1,0 +1,72 @@
+"""aten.linear and the batched matmul behind attention that was not fused: plain f32, a lane an output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
+from ..shapes import ceil_div, prod, rows_of
+
+WG = 64
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    out = t["x"].astype(np.float64) @ t["w"].astype(np.float64).T
+    return [out + t["bias"].astype(np.float64) if "bias" in a else out]
+
+
+@op(
+    "aten.linear.default",
+    "x w bias? -> out",
+    reference=reference,
+    cases=(
+        Case({"x": (1, 23, 32), "w": (20, 32)}, live=({"x": (1, 1, 32)}, {"x": (1, 6, 32)}), tol=1e-5),
+        Case({"x": (13, 63), "w": (29, 63), "bias": (29,)}, live=({"x": (1, 63)},), tol=1e-5),
+    ),
+)
+def linear(a: Args, limits: Limits) -> Plan:
+    x, w = a["x"], a["w"]
+    n, k = w
+    need(x[-1] == k, f"x has rows of {x[-1]}, the weight takes {k}")
+    need("bias" not in a or prod(a["bias"]) >= n, "bias is shorter than the output")
+    m = rows_of(x)
+    out = (*x[:-1], n)
+    if not m:
+        return Plan((out,), (), "empty")
+    vec4 = k % 4 == 0
+    rows = 1 if m == 1 else 4
+    step = Step(
+        "linear_vec4" if vec4 else "linear",
+        (("m", m), ("n", n), ("k", k // 4 if vec4 else k)),
+        fold(ceil_div(n * ceil_div(m, rows), WG), limits, f"{m} x {n} outputs"),
+        (("WG", WG), ("ROWS", rows), ("BIAS", int("bias" in a))),
+        rename=() if "bias" in a else (("bias", "w"),),
+        work=(4 * (m * k + n * k + m * n), 2 * m * n * k),
+    )
+    return Plan((out,), (step,), "gemv" if m == 1 else "gemm")
+
+
+@op(
+    "aten.bmm.default",
+    "a b -> out",
+    reference=lambda a, t: [t["a"].astype(np.float64) @ t["b"].astype(np.float64)],
+    cases=(Case({"a": (3, 5, 7), "b": (3, 7, 11)}, live=({"a": (3, 1, 7)},)),),
+)
+@op(
+    "aten.mm.default",
+    "a b -> out",
+    reference=lambda a, t: [t["a"].astype(np.float64) @ t["b"].astype(np.float64)],
+    cases=(Case({"a": (5, 7), "b": (7, 11)}, live=({"a": (1, 7)},)),),
+)
+def bmm(a: Args, limits: Limits) -> Plan:
+    x, y = a["a"], a["b"]
+    need(x[-1] == y[-2] and x[:-2] == y[:-2], f"{list(x)} can't be multiplied by {list(y)}")
+    out = (*x[:-1], y[-1])
+    count = prod(out)
+    if not count:
+        return Plan((out,), (), "empty")
+    params = (("count", count), ("m", x[-2]), ("n", y[-1]), ("k", x[-1]))
+    step = Step("bmm", params, fold(ceil_div(count, WG), limits), (("WG", WG),), work=(4 * count, 2 * count * x[-1]))
+    return Plan((out,), (step,), "naive")

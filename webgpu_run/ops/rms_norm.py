@@ -1,0 +1,46 @@
+"""et_vk.rms_norm: x * rsqrt(mean(x^2) + eps) * weight over the last dim, a workgroup a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
+from ..shapes import prod, rows_of
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x = t["x"].astype(np.float64)
+    return [x / np.sqrt(np.mean(x * x, -1, keepdims=True) + a.num("eps")) * t["weight"].astype(np.float64)]
+
+
+_LIVE = ({"x": (1, 1, 64)}, {"x": (1, 3, 64)}, {"x": (1, 17, 64)})
+
+
+@op(
+    "et_vk.rms_norm.default",
+    "x weight eps:num -> out",
+    reference=reference,
+    cases=(
+        Case({"x": (1, 31, 64), "weight": (64,)}, {"eps": 1e-5}, _LIVE),
+        Case({"x": (1, 7, 576), "weight": (576,)}, {"eps": 1e-6}, ({"x": (1, 1, 576)},)),
+        Case({"x": (2, 5, 3, 37), "weight": (37,)}, {"eps": 1e-5}, ({"x": (1, 1, 3, 37)}, {"x": (2, 2, 1, 37)})),
+        Case({"x": (1, 2048), "weight": (2048,)}, {"eps": 1e-5}),
+    ),
+)
+def plan(a: Args, limits: Limits) -> Plan:
+    x = a["x"]
+    width = x[-1]
+    need(a["weight"] == (width,), f"weight has dims {list(a['weight'])}, the rows of x are {width} wide")
+    rows = rows_of(x)
+    need(rows > 0, f"x has dims {list(x)}: no row to normalise")
+    vec4 = width % 4 == 0
+    step = Step(
+        "rms_norm_vec4" if vec4 else "rms_norm",
+        (("rows", rows), ("width", width // 4 if vec4 else width), ("eps", a.num("eps"))),
+        fold(rows, limits, f"{rows} rows"),
+        (("WG", 32 if limits.software else 64),),
+        work=(8 * prod(x), 4 * prod(x)),
+    )
+    return Plan((x,), (step,), "vec4" if vec4 else "scalar")

@@ -1,0 +1,114 @@
+"""Rotary embeddings of queries and keys: pairs (2i, 2i+1), or the two halves of a row (the Hugging Face form)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Bound, Case, Limits, Plan, Step, fold, need, op
+from ..shapes import Dims, ceil_div, prod
+
+WG = 64
+
+
+def interleaved(x: Array, cos: Array, sin: Array) -> Array:
+    x = x.astype(np.float64)
+    c, s = cos.astype(np.float64)[:, None, :], sin.astype(np.float64)[:, None, :]
+    out = np.empty_like(x)
+    out[..., 0::2] = x[..., 0::2] * c - x[..., 1::2] * s
+    out[..., 1::2] = x[..., 0::2] * s + x[..., 1::2] * c
+    return out
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    s = a["xq"][1]
+    return [interleaved(t[n], t["cos"][: a[n][1]], t["sin"][: a[n][1]]) for n in ("xq", "xk")] if s else []
+
+
+def _check(a: Args) -> None:
+    for name in ("xq", "xk"):
+        x = a[name]
+        need(len(x) == 4, f"{name} has dims {list(x)}, expected [batch, S, heads, head_dim]")
+        need(x[3] % 2 == 0, f"head_dim {x[3]} is odd")
+    need(a["cos"] == a["sin"], f"cos {list(a['cos'])} and sin {list(a['sin'])} differ")
+    need(a["xq"][3] == a["xk"][3], f"xq has head_dim {a['xq'][3]}, xk {a['xk'][3]}")
+
+
+def _step(a: Args, kernel: str, limits: Limits, extra: tuple[tuple[str, int], ...]) -> tuple[Step, ...]:
+    """One dispatch over the pairs of both tensors, each counted from its own live dims."""
+    q, k = a["xq"], a["xk"]
+    pairs_q, pairs_k = prod(q) // 2, prod(k) // 2
+    if not pairs_q + pairs_k:
+        return ()
+    params = (
+        ("pairs_q", pairs_q),
+        ("pairs_k", pairs_k),
+        ("seq_q", q[1]),
+        ("seq_k", k[1]),
+        ("heads_q", q[2]),
+        ("heads_k", k[2]),
+        ("half_dim", q[3] // 2),
+        *extra,
+    )
+    grid = fold(ceil_div(pairs_q + pairs_k, WG), limits, "rope")
+    return (Step(kernel, params, grid, (("WG", WG),), work=(16 * (pairs_q + pairs_k), 6 * (pairs_q + pairs_k))),)
+
+
+def _sized(s: int, q: int = 4, k: int = 2, d: int = 16) -> dict[str, Dims]:
+    return {"xq": (1, s, q, d), "xk": (1, s, k, d), "cos": (s, d // 2), "sin": (s, d // 2)}
+
+
+@op(
+    "et_vk.apply_rotary_emb.default",
+    "xq xk cos sin -> [oq,ok]",
+    reference=reference,
+    cases=(
+        Case(_sized(23), live=(_sized(1), _sized(5), {"xk": (1, 3, 2, 16)}, {"xq": (1, 2, 4, 16)})),
+        Case(_sized(3, 9, 3, 64), live=(_sized(1, 9, 3, 64),)),
+    ),
+)
+def apply_rotary_emb(a: Args, limits: Limits) -> Plan:
+    _check(a)
+    rows = a["cos"][0]
+    for name in ("xq", "xk"):
+        x = a[name]
+        need(a["cos"][-1] == x[3] // 2, f"the tables are {a['cos'][-1]} wide, half of head_dim is {x[3] // 2}")
+        need(x[1] <= rows, f"{name} has {x[1]} positions, the frequency tables cover {rows}")
+    return Plan((a["xq"], a["xk"]), _step(a, "rope", limits, ()), "pairs")
+
+
+def reference_hf(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    pos, out = int(a.attrs.get("pos") or 0), []
+    for name in ("xq", "xk"):
+        x = t[name].astype(np.float64)
+        s, r = x.shape[1], t["cos"].shape[-1]
+        c, n = (t[k].astype(np.float64)[pos : pos + s, None, :] for k in ("cos", "sin"))
+        head, rest = x[..., :r], x[..., r:]
+        turned = np.concatenate([-head[..., r // 2 :], head[..., : r // 2]], -1)
+        out.append(np.concatenate([head * c + turned * n, rest], -1))
+    return out
+
+
+def _sized_hf(s: int, q: int, k: int, d: int) -> dict[str, Dims]:
+    return {"xq": (1, s, q, d), "xk": (1, s, k, d)}
+
+
+@op(
+    "et_vk.apply_rotary_emb_hf.default",
+    "xq xk cos sin pos:slot -> [oq,ok]",
+    reference=reference_hf,
+    cases=(
+        Case(_sized_hf(11, 4, 2, 16) | {"cos": (31, 16), "sin": (31, 16)}, {"pos": 7}, (_sized_hf(1, 4, 2, 16), _sized_hf(5, 4, 2, 16))),
+        Case(_sized_hf(3, 2, 2, 16) | {"cos": (9, 8), "sin": (9, 8)}, {"pos": 0}),
+    ),
+)
+def apply_rotary_emb_hf(a: Args, limits: Limits) -> Plan:
+    _check(a)
+    rows, width = a["cos"]
+    need(width % 2 == 0 and width <= a["xq"][3], f"the tables are {width} wide, head_dim is {a['xq'][3]}")
+    longest = max(a["xq"][1], a["xk"][1])
+    need(longest <= rows, f"{longest} positions, the frequency tables cover {rows}")
+    extra = (("half_rot", width // 2), ("pos_slot", a.slots["pos"]))
+    bound = Bound("pos", rows - longest, f"{longest} positions in frequency tables of {rows} rows")
+    return Plan((a["xq"], a["xk"]), _step(a, "rope_hf", limits, extra), "halves", (bound,))

@@ -1,0 +1,195 @@
+"""The resize engine: one forward walk from what changed in the inputs to the plans that follow from it.
+
+`Engine.resize` computes and checks every new plan first and commits them in one step, so a refused shape leaves the
+graph as it was. Build is the same walk with every node dirty and every tensor at its largest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import RunError, ShapeError
+from .graph import Graph, Node, Sym
+from .op import Args, Array, Limits, Plan
+from .shapes import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one resize changed: new plans by node, live dims by tensor, SymInts by value id."""
+
+    plans: Mapping[int, Plan]
+    dims: Mapping[int, Dims]
+    syms: Mapping[int, int]
+
+
+class Engine:
+    """Live shapes and current plans of a graph."""
+
+    def __init__(self, graph: Graph, limits: Limits) -> None:
+        self.graph, self.limits = graph, limits
+        self.live: dict[int, Dims] = {i: t.max_dims for i, t in graph.tensors.items()}
+        self.syms: dict[int, int] = {}
+        self.plans: list[Plan] = []
+        self.planned = 0  # plans ever made current, for tests and traces
+        self._memo: dict[Any, Plan] = {}
+        self._bounds: dict[tuple[int, int], str] = {}
+        self._data_nodes = [n for n in graph.nodes if n.op.reads_data]
+        self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
+        first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
+        self.plans = [first.plans[i] for i in range(len(graph.nodes))]
+        self.live.update(first.dims)
+        self.syms.update(first.syms)
+        self._bounds = self._all_bounds({})
+
+    def resize(
+        self, inputs: Sequence[Array], prepare: Callable[[Delta], None] | None = None, *, force: bool = False
+    ) -> Delta:
+        """Make the plans fit these inputs; `prepare` may still refuse before anything is committed."""
+        graph = self.graph
+        if len(inputs) != len(graph.input_ids):
+            raise ShapeError(f"{len(inputs)} inputs given, the graph takes {len(graph.input_ids)}")
+        dims: dict[int, Dims] = {}
+        dirty: dict[int, None] = {}
+        data: dict[int, Array] = {}
+        for i, (v, array) in enumerate(zip(graph.input_ids, inputs, strict=True)):
+            new = tuple(int(d) for d in array.shape)
+            data[v] = array
+            if new != self.live[v]:
+                self._check_live(v, new, f"input {i}")
+                dims[v] = new
+                dirty.update(dict.fromkeys(graph.readers.get(v, ())))
+        for node in self._data_nodes:
+            if next(iter(node.tensors.values())) in data:
+                dirty[node.index] = None
+        if force:
+            dirty = dict.fromkeys(range(len(graph.nodes)))
+        delta = self._walk(dims, data, dirty)
+        self._check_bounds(delta)
+        if prepare:
+            prepare(delta)
+        self.live.update(delta.dims)
+        self.syms.update(delta.syms)
+        for i, plan in delta.plans.items():
+            self.plans[i] = plan
+        if delta.plans:
+            self._bounds = self._all_bounds({})
+        self.planned += len(delta.plans)
+        return delta
+
+    def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
+        """The node's plan for these shapes, checked against what its outputs can hold."""
+        live_dims = {name: dims[v] if v in dims else self.live[v] for name, v in node.tensors.items()}
+        live_syms = {name: syms[v] if v in syms else self.syms[v] for name, v in node.syms.items()}
+        shaped = {
+            name: tuple(
+                (syms[x.value] if x.value in syms else self.syms[x.value]) if isinstance(x, Sym) else x for x in attr
+            )
+            for name, attr in node.attrs.items()
+            if isinstance(attr, tuple) and any(isinstance(x, Sym) for x in attr)
+        }
+        reads = node.op.reads_data
+        key = (node.key, tuple(live_dims.values()), tuple(live_syms.values()), tuple(shaped.values()))
+        plan = None if reads else self._memo.get(key)
+        if plan is None:
+            plan = self._plan(node, live_dims, {**node.attrs, **live_syms, **shaped}, data)
+            if not reads:
+                if len(self._memo) > 20000:
+                    self._memo.clear()
+                self._memo[key] = plan
+        return plan
+
+    def _plan(self, node: Node, dims: Mapping[str, Dims], attrs: Mapping[str, Any], data: Mapping[int, Array]) -> Plan:
+        tensors = self.graph.tensors
+        if node.op.reads_data:
+            attrs = {**attrs, "data": data.get(node.tensors[node.op.reads_data])}
+        if node.op.alias:
+            attrs = {**attrs, "aliased": tensors[node.outs[0]].root != node.outs[0]}
+        args = Args(
+            dims,
+            attrs,
+            max_dims={name: self._declared[v] for name, v in node.tensors.items()}
+            | {
+                name: self._declared[v]
+                for name, v in zip(node.op.outs, node.outs, strict=True)
+                if v in tensors
+            },
+            dtypes={name: tensors[v].dtype for name, v in node.tensors.items()}
+            | {name: tensors[v].dtype for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors},
+            slots=node.slots,
+        )
+        try:
+            plan = node.op.plan(args, self.limits)
+        except RunError as err:
+            raise type(err)(f"{node.op.name} (node {node.index}): {err}", hint=err.hint) from err
+        except (IndexError, ValueError) as err:
+            raise ShapeError(f"{node.op.name} (node {node.index}): {err}") from err
+        return plan
+
+    def _walk(self, dims: dict[int, Dims], data: Mapping[int, Array], dirty: Mapping[int, None]) -> Delta:
+        """Plan every dirty node once, in execution order, and what follows from it."""
+        graph, dims, syms = self.graph, dict(dims), dict[int, int]()
+        heap = sorted(dirty)
+        queued = set(heap)
+        plans: dict[int, Plan] = {}
+        while heap:
+            index = heapq.heappop(heap)
+            node = graph.nodes[index]
+            plan = self.plan(node, dims, syms, data)
+            if not self.plans or plan is not self.plans[index] and (plan.sym is None or plan != self.plans[index]):
+                plans[index] = plan
+            changed: list[int] = []
+            if plan.sym is not None:
+                out = node.outs[0]
+                if self.syms.get(out) != plan.sym:
+                    syms[out] = plan.sym
+                    changed.append(out)
+            for out, new in zip(node.outs, plan.outs, strict=False):
+                if new != self.live[out]:
+                    self._check_live(out, new, f"{node.op.name} (node {index}) output")
+                    dims[out] = new
+                    changed.append(out)
+            for v in changed:
+                for reader in graph.readers.get(v, ()):
+                    if reader not in queued:
+                        queued.add(reader)
+                        heapq.heappush(heap, reader)
+        return Delta(plans, dims, syms)
+
+    def _check_live(self, v: int, new: Dims, what: str) -> None:
+        most = self._declared[v]
+        if len(new) != len(most):
+            raise ShapeError(f"{what} has rank {len(new)} {list(new)}, the graph was built for rank {len(most)} {list(most)}")
+        for axis, (n, m) in enumerate(zip(new, most, strict=True)):
+            if n > m:
+                raise ShapeError(f"{what}: dim {axis} is {n}, the largest it was built for is {m} (of {list(most)})")
+
+    def _all_bounds(self, plans: Mapping[int, Plan]) -> dict[tuple[int, int], str]:
+        """(slot, highest value) -> what would overflow."""
+        found: dict[tuple[int, int], str] = {}
+        for i, current in enumerate(self.plans):
+            plan = plans.get(i, current)
+            for bound in plan.bounds:
+                found[(self.graph.nodes[i].slots[bound.arg], bound.high)] = bound.what
+        return found
+
+    def _check_bounds(self, delta: Delta) -> None:
+        if not delta.plans and not delta.syms:
+            return
+        bounds = self._all_bounds(delta.plans) if delta.plans else self._bounds
+        values = self.slot_values(delta.syms)
+        for (slot, high), what in bounds.items():
+            if not 0 <= values[slot] <= high:
+                raise ShapeError(f"{what}: position {values[slot]} is outside 0..{high}")
+
+    def slot_values(self, syms: Mapping[int, int] | None = None) -> list[int]:
+        """What kernels will find in the SymInt slots."""
+        values = [0] * self.graph.slot_count
+        for v, slot in self.graph.slots.items():
+            values[slot] = (syms or {}).get(v, self.syms.get(v, 0))
+        for number, slot in self.graph.fixed_slots.items():
+            values[slot] = number
+        return values

@@ -1,0 +1,28 @@
+// A lane dequantises one word, 8 weights of a row; `swap` is the older nibble order (high first).
+struct Params { words: u32, dim: u32, group: u32, vocab: u32, swap: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_w: array<u32>;
+@group(0) @binding(2) var<storage, read> t_scales: array<f32>;
+@group(0) @binding(3) var<storage, read> t_index: array<i32>;
+@group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let i = (wid.y * count.x + wid.x) * WG + lane;
+  if (i >= params.words) { return; }
+  let per_row = params.dim / 8u;
+  let row = min(u32(max(t_index[i / per_row], 0)), params.vocab - 1u);
+  let j = i % per_row;
+  var word = t_w[row * per_row + j];
+  if (params.swap == 1u) { word = ((word & 0x0f0f0f0fu) << 4u) | ((word >> 4u) & 0x0f0f0f0fu); }
+  for (var b = 0u; b < 8u; b++) {
+    let k = j * 8u + b;
+    let scale = t_scales[row * (params.dim / params.group) + k / params.group];
+    t_out[i * 8u + b] = (f32((word >> (b * 4u)) & 15u) - 8.0) * scale;
+  }
+}

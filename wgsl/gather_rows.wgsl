@@ -1,0 +1,20 @@
+// out[i] = table[index[i]], a lane an element; an index outside the table reads its last row, never other memory.
+struct Params { count: u32, width: u32, rows: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_table: array<u32>;
+@group(0) @binding(2) var<storage, read> t_index: array<i32>;
+@group(0) @binding(3) var<storage, read_write> t_out: array<u32>;
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let i = (wid.y * count.x + wid.x) * WG + lane;
+  if (i >= params.count) { return; }
+  var row = t_index[i / params.width];
+  if (row < 0) { row += i32(params.rows); }
+  t_out[i] = t_table[min(u32(row), params.rows - 1u) * params.width + i % params.width];
+}
