@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webgpu_run.errors import FormatError
-from webgpu_run.flat import Path, Reader, Record
-from webgpu_run.schema import PTD, PTE, Schema
-from webgpu_run.source import Source, Span, looks_like
+from .errors import FormatError
+from .flat import Path, Reader, Record
+from .schema import PTD, PTE, Schema
+from .source import Source, Span, looks_like
 
 HEAD = 64
 

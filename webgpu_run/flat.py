@@ -10,8 +10,8 @@ import itertools
 import struct
 from typing import Any, NamedTuple
 
-from webgpu_run.errors import FormatError, RunError
-from webgpu_run.schema import SCALARS, SIZES, Field, Schema, Table
+from .errors import FormatError, RunError
+from .schema import SCALARS, SIZES, Field, Schema, Table
 
 MAX_DEPTH = 64
 MAX_TABLES = 1_000_000

@@ -6,8 +6,8 @@ from typing import Any
 
 from flatbuffers import Builder
 
-from webgpu_run.flat import Record
-from webgpu_run.schema import SIZES, Field, Schema, Table
+from .flat import Record
+from .schema import SIZES, Field, Schema, Table
 
 BLOB_ALIGNMENT = 16
 _METHOD = {

@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from webgpu_run.errors import FormatError
-from webgpu_run.source import Span
-from webgpu_run.vk import BoolList, DoubleList, IntList, VkGraph
+from .errors import FormatError
+from .source import Span
+from .vk import BoolList, DoubleList, IntList, VkGraph
 
 VULKAN = "VulkanBackend"
 
@@ -185,15 +185,15 @@ def _plain(value: EValue) -> object:
 
 def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] = ()) -> Program:
     """The program of a .pte file, with the external weights of these .ptd files."""
-    from webgpu_run import pteread
-    from webgpu_run.source import FileSource
+    from . import pteread
+    from .source import FileSource
 
     return pteread.read(FileSource(path), [FileSource(extra) for extra in data])
 
 
 def loads(content: bytes, data: Sequence[bytes] = ()) -> Program:
     """The same for files that are in memory."""
-    from webgpu_run import pteread
-    from webgpu_run.source import BytesSource
+    from . import pteread
+    from .source import BytesSource
 
     return pteread.read(BytesSource(content), [BytesSource(extra) for extra in data])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from webgpu_run import container
-from webgpu_run.container import Container
-from webgpu_run.errors import FormatError, GraphError, RunError, ShapeError, UnsupportedError
-from webgpu_run.flat import Path, Record
-from webgpu_run.pte import (
+from . import container
+from .container import Container
+from .errors import FormatError, GraphError, RunError, ShapeError, UnsupportedError
+from .flat import Path, Record
+from .pte import (
     VULKAN,
     Allocation,
     Chain,
@@ -25,9 +25,9 @@ from webgpu_run.pte import (
     Tensor,
     TensorList,
 )
-from webgpu_run.source import Source, Span
-from webgpu_run.vk import BoolList, DoubleList, IntList
-from webgpu_run.vkread import MAX_NBYTES, MAX_RANK, nbytes_of, read_blob
+from .source import Source, Span
+from .vk import BoolList, DoubleList, IntList
+from .vkread import MAX_NBYTES, MAX_RANK, nbytes_of, read_blob
 
 # code -> name, bytes an element
 SCALAR_TYPES = {

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from webgpu_run import flatwrite
-from webgpu_run.errors import UsageError
-from webgpu_run.flat import Record
-from webgpu_run.pte import (
+from . import flatwrite
+from .errors import UsageError
+from .flat import Record
+from .pte import (
     Delegate,
     DelegateCall,
     EValue,
@@ -23,10 +23,10 @@ from webgpu_run.pte import (
     Tensor,
     TensorList,
 )
-from webgpu_run.pteread import DYNAMISM, SCALAR_TYPES
-from webgpu_run.schema import PTD, PTE
-from webgpu_run.source import Span
-from webgpu_run.vkwrite import blob_of, plain_value
+from .pteread import DYNAMISM, SCALAR_TYPES
+from .schema import PTD, PTE
+from .source import Span
+from .vkwrite import blob_of, plain_value
 
 SEGMENT_ALIGNMENT = 128
 TENSOR_ALIGNMENT = 16

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from webgpu_run.errors import FormatError
+from .errors import FormatError
 
 
 class Source(Protocol):

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from webgpu_run.errors import GraphError, RunError, ShapeError
-from webgpu_run.flat import Path, Reader, Record
-from webgpu_run.schema import VK
-from webgpu_run.source import Span
-from webgpu_run.vk import (
+from .errors import GraphError, RunError, ShapeError
+from .flat import Path, Reader, Record
+from .schema import VK
+from .source import Span
+from .vk import (
     BoolList,
     Constant,
     DoubleList,

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from webgpu_run import flatwrite
-from webgpu_run.errors import UsageError
-from webgpu_run.flat import Record
-from webgpu_run.pte import (
+from . import flatwrite
+from .errors import UsageError
+from .flat import Record
+from .pte import (
     VULKAN,
     Allocation,
     Chain,
@@ -20,10 +20,10 @@ from webgpu_run.pte import (
     Program,
     Tensor,
 )
-from webgpu_run.schema import VK
-from webgpu_run.source import Span
-from webgpu_run.vk import BoolList, Constant, DoubleList, IntList, SymInt, Value, ValueList, VkGraph, VkTensor
-from webgpu_run.vkread import DTYPE_UNSET, DTYPES, HEADER_SIZE, ITEMSIZE, LAYOUTS, NAMED, STORAGES, nbytes_of
+from .schema import VK
+from .source import Span
+from .vk import BoolList, Constant, DoubleList, IntList, SymInt, Value, ValueList, VkGraph, VkTensor
+from .vkread import DTYPE_UNSET, DTYPES, HEADER_SIZE, ITEMSIZE, LAYOUTS, NAMED, STORAGES, nbytes_of
 
 _DTYPE_CODES = {name: code for code, name in DTYPES.items()}
 _STORAGE_CODES = {name: code for code, name in STORAGES.items()}

@@ -1,0 +1,82 @@
+"""The `webgpu-run` command: options here, the work in the modules it hands over to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from . import __version__
+from .errors import UsageError
+from .terminal import Command, OptionalValue, run
+
+if TYPE_CHECKING:
+    from .pte import Program
+
+INSPECT = ("summary", "ops", "tensors", "values", "size", "json")
+
+
+@click.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", required=False, metavar="[MODEL.pte]")
+@click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
+@click.option(
+    "--device", metavar="WHICH", help="Adapter: an index, part of its name, cpu, gpu, vulkan, metal or d3d12."
+)
+@click.option("--list-devices", is_flag=True, help="List the adapters, best first.")
+@click.option("--doctor", is_flag=True, help="Say what this machine has, what it lacks and how to get it.")
+@click.option(
+    "--inspect", cls=OptionalValue, words=INSPECT, metavar="[VIEW]", help=f"Look inside: {', '.join(INSPECT)}."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors.")
+@click.option("-v", "--verbose", count=True, help="More on stderr.")
+@click.option("--debug", is_flag=True, help="A traceback with every error.")
+@click.version_option(__version__, "--version", message="%(prog)s %(version)s")
+def command(
+    model: str | None,
+    data: tuple[str, ...],
+    device: str | None,
+    list_devices: bool,
+    doctor: bool,
+    inspect: str | None,
+    quiet: bool,
+    verbose: int,
+    debug: bool,
+) -> int | None:
+    """Run an ExecuTorch .pte model on any GPU, through WebGPU.
+
+    Without a model the bundled demo model is used.
+    """
+    if list_devices:
+        from .devicesview import show_devices
+
+        return show_devices(device)
+    program = load(model, data)
+    if inspect:
+        from .inspectview import show
+
+        show(program, inspect)
+        return None
+    from .checks import check_method
+
+    check_method(program.method())
+    raise UsageError("nothing to do with this model", hint="--inspect looks inside")
+
+
+def load(model: str | None, data: tuple[str, ...] = ()) -> Program:
+    """The program of this file, or of the bundled one."""
+    from . import pte
+    from .assets import bundled_model
+
+    path = model or bundled_model()
+    if path is None:
+        raise UsageError("no MODEL.pte given", hint="webgpu-run MODEL.pte --inspect")
+    return pte.load(path, data)
+
+
+def main() -> NoReturn:
+    """The console script."""
+    run(command, "webgpu-run")
+
+
+if __name__ == "__main__":
+    main()

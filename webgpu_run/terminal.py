@@ -1,0 +1,119 @@
+"""How a command meets its terminal: a console for the answer, one for the rest, errors as one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from .errors import RunError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+PIPE_WIDTH = 120
+
+
+def answer() -> Console:
+    """The console of stdout."""
+    from rich.console import Console
+
+    # Nothing is known about the width of a pipe or a file, and a table folded to 80 columns is hard to search.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(markup=False, highlight=False, emoji=False, width=width)
+
+
+def aside() -> Console:
+    """The console of stderr: everything that is not the answer."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+class OptionalValue(click.Option):
+    """A flag that may carry one of some words; a word it does not know is left to be the next argument."""
+
+    def __init__(self, *args: Any, words: Sequence[str], **kwargs: Any) -> None:
+        self.words = tuple(words)
+        settings = {"is_flag": False, "flag_value": self.words[0], "type": click.Choice(self.words), **kwargs}
+        super().__init__(*args, **settings)
+
+
+class Command(click.Command):
+    """A command whose `OptionalValue` options take the word after them only if it is theirs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Joins such options with their values before click sees them."""
+        options = {name: param for param in self.params if isinstance(param, OptionalValue) for name in param.opts}
+        joined: list[str] = []
+        rest = iter(range(len(args)))
+        for i in rest:
+            option = options.get(args[i])
+            if args[i] == "--":
+                joined += args[i:]
+                break
+            if option is None:
+                joined.append(args[i])
+            elif i + 1 < len(args) and args[i + 1] in option.words:
+                joined.append(f"{args[i]}={args[i + 1]}")
+                next(rest)
+            else:
+                joined.append(f"{args[i]}={option.flag_value}")
+        return super().parse_args(ctx, joined)
+
+
+def run(command: click.Command, name: str, args: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command to its exit code; whatever goes wrong is one line on stderr."""
+    args = sys.argv[1:] if args is None else list(args)
+    prefix = name.upper().replace("-", "_")
+    debug = "--debug" in args or os.environ.get(f"{prefix}_DEBUG", "") not in ("", "0")
+    code = 0
+    try:
+        result = command.main(list(args), prog_name=name, standalone_mode=False, auto_envvar_prefix=prefix)
+        code = result if isinstance(result, int) else 0
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_stdout()
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.ClickException as error:
+        code = _tell(name, error.format_message(), f"see {name} --help", error.exit_code)
+    except RunError as error:
+        code = _tell(name, str(error), error.hint, error.exit_code, debug)
+    except MemoryError:
+        code = _tell(name, "out of memory", None, 6, debug)
+    except Exception as error:
+        hint = None if debug else "this is a fault of ours; --debug shows where"
+        code = _tell(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
+    sys.exit(code)
+
+
+def _tell(name: str, message: str, hint: str | None, code: int, debug: bool = False) -> int:
+    if debug:
+        traceback.print_exc()
+    try:
+        click.echo(f"{name}: error: {one_line(message)}", err=True)
+        if hint:
+            click.echo(f"hint: {one_line(hint)}", err=True)
+    except OSError:
+        _abandon_stdout()
+    return code
+
+
+def one_line(text: str) -> str:
+    """The text with line breaks and control characters made harmless."""
+    words = " ".join(text.split())
+    safe = "".join(c if c.isprintable() else "�" for c in words)
+    return safe.encode("utf-8", "replace").decode()
+
+
+def _abandon_stdout() -> None:
+    # Python flushes stdout once more at exit, and would complain about the closed pipe there.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
