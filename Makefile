@@ -1,0 +1,30 @@
+# `make demo` and `make test` each set up what they need; what is done already is not done again.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+BIN := .venv/bin
+XDIST ?= 2
+
+.PHONY: demo test setup clean
+
+demo: setup
+	@.ci/demo
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n $(XDIST) --dist loadgroup
+
+setup: .venv/ready .venv/adapter
+
+.venv/ready: pyproject.toml
+	.ci/venv "$(PYTHON)"
+	@touch $@
+
+.venv/adapter: .venv/ready
+	.ci/adapter
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
