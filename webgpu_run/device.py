@@ -143,6 +143,7 @@ class Device:
         self._layouts: dict[tuple[str, ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self._pending = 0
+        self._fence: Any = None
 
     @property
     def name(self) -> str:
@@ -220,8 +221,15 @@ class Device:
         if self._pending >= 16 << 20:
             self._pending = 0
             self.check()
-            self.handle.queue.submit([])
-            self.handle.queue.on_submitted_work_done_sync()
+            self.wait()
+
+    def wait(self) -> None:
+        """Until all submitted work is done. (wgpu 0.32's own call for this raises; a 4-byte readback waits as well.)"""
+        with self._errors("wait"):
+            if self._fence is None:
+                self._fence = self.buffer(16, "fence")
+            self.check()
+            self.handle.queue.read_buffer(self._fence, 0, 4)
 
     def zero(self, buffers: Sequence[Any]) -> None:
         encoder = self.handle.create_command_encoder()

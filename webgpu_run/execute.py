@@ -362,7 +362,7 @@ class Executor:
         for v, nbytes in reads:
             outs.append(self._read(v, nbytes))
         if not reads:
-            handle.queue.on_submitted_work_done_sync()
+            device.wait()
         stats.wait_ns += time.perf_counter_ns() - start
         if timed and device.timestamps:
             self._collect(commands, stats)
