@@ -32,6 +32,8 @@ class Dispatch:
     grid: tuple[int, int, int]
     gpu_ns: int
     work: tuple[int, int]
+    dims: tuple[int, ...] = ()  # live dims of the node's first output
+    begin_ns: int = 0  # on the device's own clock
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class CallStats:
 
     host_ns: int = 0  # everything but waiting for the device
     wait_ns: int = 0
+    compile_ns: int = 0  # planning and making pipelines, part of host_ns
     gpu_ns: int = 0  # sum of dispatches, when timed
     arena_bytes: int = 0
     upload_bytes: int = 0
@@ -431,9 +434,40 @@ class Executor:
             node = self.graph.nodes[c.node]
             ns = max(0, int(end) - int(begin))
             stats.timed.append(
-                Dispatch(c.node, node.op.short, c.step.kernel, self.engine.plans[c.node].route, c.step.grid, ns, c.step.work)
+                Dispatch(
+                    c.node,
+                    node.op.short,
+                    c.step.kernel,
+                    self.engine.plans[c.node].route,
+                    c.step.grid,
+                    ns,
+                    c.step.work,
+                    self.engine.live.get(node.outs[0], ()),
+                    int(begin),
+                )
             )
             stats.gpu_ns += ns
+
+    def execute_node(self, index: int) -> None:
+        """Run one node alone; in order, these give what `execute` gives."""
+        commands = self._lists[index]
+        if commands:
+            encoder = self.device.handle.create_command_encoder()
+            self._encode(encoder, commands)
+            self.device.check()
+            with self.device._errors("submit"):
+                self.device.handle.queue.submit([encoder.finish()])
+
+    def read(self, v: int) -> Array:
+        """What a tensor holds now, at its live shape; memory is shared, so only until another tensor is written there."""
+        dims, dtype = self.engine.live[v], np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype])
+        count = prod(dims)
+        if not count:
+            return np.zeros(dims, dtype)
+        self.device.check()
+        with self.device._errors("readback"):
+            data = self.device.handle.queue.read_buffer(self._source(v), 0, count * 4)
+        return np.frombuffer(data, dtype, count).reshape(dims)
 
     def reset(self) -> None:
         """Zero what persists between calls."""
