@@ -19,12 +19,15 @@ def known_ops() -> Mapping[str, Any]:
 
 def known_kernels() -> Mapping[str, Any]:
     """The CPU kernels we have between delegates, by registered name."""
-    return {}
+    from .cpu import KERNELS
+
+    return KERNELS
 
 
 def check_method(method: Method) -> None:
     """Refuses a method that we cannot run, naming everything that is missing."""
     from .graph import Graph
+    from .interpreter import Interpreter
 
     others = sorted({delegate.id for delegate in method.delegates if delegate.graph is None})
     if others:
@@ -36,6 +39,7 @@ def check_method(method: Method) -> None:
     if missing:
         listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))
         raise UnsupportedError(f"{method.name!r} needs ops that are not supported: {listed}")
+    Interpreter(method)
     for delegate in method.delegates:
         if delegate.graph is not None:
             Graph(delegate.graph, delegate.constant)

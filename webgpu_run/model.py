@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import pte
+from .checks import check_method
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError
 from .execute import CallStats, Executor, Progress
 from .graph import Graph
+from .interpreter import Interpreter
 from .op import Array
 from .resize import Delta, Engine
 
@@ -71,9 +73,10 @@ class Model:
         self.program = program
         self.method = program.method(method)
         self.metadata = program.metadata
+        check_method(self.method)
+        self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_device(device)
         self.stats = CallStats()
-        self._cpu = self._prepare_cpu()
         self.runners = [Runner(d, self.device, fuse=fuse, progress=progress) for d in self.method.delegates]
 
     @property
@@ -92,30 +95,7 @@ class Model:
         start = time.perf_counter_ns()
         self.stats = stats = CallStats()
         arrays = self._checked(inputs)
-        env: dict[int, Any] = dict(zip(self.method.inputs, arrays, strict=True))
-        values = self.method.values
-        at, steps = 0, self.method.instructions
-        while at < len(steps):
-            step = steps[at]
-            at += 1
-            match step:
-                case pte.DelegateCall(delegate, args):
-                    runner = self.runners[delegate]
-                    n = len(runner.graph.input_ids)
-                    outs = runner.call([self._value(env, v) for v in args[:n]], stats, timed=timed)
-                    for v, out in zip(args[n:], outs, strict=True):
-                        spec = values[v]
-                        env[v] = out.astype(spec.dtype, copy=False) if isinstance(spec, pte.Tensor) else out
-                case pte.KernelCall(name, args):
-                    self._cpu[name](self, env, args)
-                case pte.MoveCall(source, target):
-                    env[target] = self._value(env, source)
-                case pte.JumpFalseCall(condition, destination):
-                    if not bool(np.all(self._value(env, condition))):
-                        at = destination
-                case pte.FreeCall(value):
-                    env.pop(value, None)
-        out = [self._value(env, v) for v in self.method.outputs]
+        out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
         stats.host_ns = time.perf_counter_ns() - start - stats.wait_ns
         return out
 
@@ -123,18 +103,7 @@ class Model:
         """Empty the KV caches."""
         for runner in self.runners:
             runner.executor.reset()
-
-    def _value(self, env: dict[int, Any], v: int) -> Any:
-        if v in env:
-            return env[v]
-        value = self.method.values[v]
-        if isinstance(value, pte.Tensor):
-            if value.data is not None:
-                env[v] = np.frombuffer(value.data.read(), value.dtype).reshape(value.dims)
-            else:
-                env[v] = np.zeros(value.dims, value.dtype)
-            return env[v]
-        return value
+        self.interpreter.reset()
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
         specs = self.inputs
@@ -155,12 +124,6 @@ class Model:
                 raise ShapeError(f"input {i} has a value that does not fit 32 bits")
             out.append(array.astype(spec.dtype, copy=False))
         return out
-
-    def _prepare_cpu(self) -> Mapping[str, Any]:
-        names = {step.op for step in self.method.instructions if isinstance(step, pte.KernelCall)}
-        if not names:
-            return {}
-        raise UnsupportedError(f"the plan has CPU kernels: {', '.join(sorted(names))}")
 
 
 def load(

@@ -1,5 +1,5 @@
-// out = EXPR of x, element by element; IN and OUT are scalars or vec4s.
-struct Params { count: u32 }
+// out = EXPR of x and the scalars a and b, element by element; IN and OUT are scalars or vec4s.
+struct Params { count: u32, a: f32, b: f32 }
 
 alias IN_T = $IN;
 alias OUT_T = $OUT;

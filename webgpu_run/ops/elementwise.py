@@ -28,7 +28,8 @@ def wgsl_type(dtype: str) -> str:
     return "f32" if dtype.startswith("float") else "i32"
 
 
-def unary_step(a: Args, expr: str, limits: Limits) -> Step:
+def unary_step(a: Args, expr: str, limits: Limits, scalars: tuple[float, float] = (0.0, 0.0)) -> Step:
+    """One dispatch of an expression of `x` and the uniforms `params.a` and `params.b`."""
     x = a["x"]
     count = prod(x)
     vec4 = count % 4 == 0
@@ -37,7 +38,7 @@ def unary_step(a: Args, expr: str, limits: Limits) -> Step:
     wide = (lambda t: f"vec4<{t}>") if vec4 else (lambda t: t)
     return Step(
         "unary",
-        (("count", lanes),),
+        (("count", lanes), ("a", scalars[0]), ("b", scalars[1])),
         fold(ceil_div(lanes, WG), limits, f"{count} elements"),
         (("WG", WG), ("IN", wide(t_in)), ("OUT", wide(t_out)), ("EXPR", expr)),
         work=(8 * count, count),
@@ -106,7 +107,7 @@ def binary(names: str, expr: str, f: Callable[..., Any], schema: str = "a b -> o
 binary("aten.add.Tensor", "a + b * BOTH_T(params.alpha)", lambda a, b, k: a + b * k, "a b alpha:num -> out")
 binary("aten.sub.Tensor", "a - b * BOTH_T(params.alpha)", lambda a, b, k: a - b * k, "a b alpha:num -> out")
 binary("aten.mul.Tensor", "a * b", lambda a, b, k: a * b)
-binary("aten.div.Tensor", "a / b", lambda a, b, k: a / b)
+binary("aten.div.Tensor", "OUT_T(a) / OUT_T(b)", lambda a, b, k: a / b)
 binary("aten.minimum.default", "min(a, b)", lambda a, b, k: np.minimum(a, b))
 binary("aten.maximum.default", "max(a, b)", lambda a, b, k: np.maximum(a, b))
 for _name, _sign, _f in (

@@ -1,0 +1,44 @@
+// Softmax (or its logarithm) of rows whose elements are `inner` apart: a workgroup a row.
+// The largest is kept finite and the sum positive, so that a row that is masked everywhere gives zeros and no NaN.
+struct Params { rows: u32, size: u32, inner: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> t_out: array<f32>;
+
+var<workgroup> part: array<f32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let row = wid.y * count.x + wid.x;
+  if (row >= params.rows) { return; }
+  let base = row / params.inner * params.inner * params.size + row % params.inner;
+  var top = -3.0e38;
+  for (var i = lane; i < params.size; i += WG) { top = max(top, t_x[base + i * params.inner]); }
+  part[lane] = top;
+  workgroupBarrier();
+  for (var half = WG / 2u; half > 0u; half /= 2u) {
+    if (lane < half) { part[lane] = max(part[lane], part[lane + half]); }
+    workgroupBarrier();
+  }
+  top = part[0];
+  workgroupBarrier();
+  var sum = 0.0;
+  for (var i = lane; i < params.size; i += WG) { sum += exp(t_x[base + i * params.inner] - top); }
+  part[lane] = sum;
+  workgroupBarrier();
+  for (var half = WG / 2u; half > 0u; half /= 2u) {
+    if (lane < half) { part[lane] += part[lane + half]; }
+    workgroupBarrier();
+  }
+  let total = max(part[0], 1.0e-38);
+  for (var i = lane; i < params.size; i += WG) {
+    let at = base + i * params.inner;
+    let x = t_x[at] - top;
+    if (LOG == 1u) { t_out[at] = x - log(total); } else { t_out[at] = exp(x) / total; }
+  }
+}
