@@ -58,6 +58,7 @@ class _Command:
     grid: tuple[int, int, int]
     node: int
     step: Step
+    params_at: int  # where its uniforms are in the arena
     objects: tuple[Any, Any]  # keeps the wgpu objects behind the handles alive
 
 
@@ -127,13 +128,12 @@ class Executor:
         self._constants: dict[Any, Any] = {}
         self._load(progress)
         self._slot_bytes = 256
-        unit = max(device.limits.uniform_align, 64)
-        self._unit = unit
         self._arena_at: list[int] = []
-        at = align(self._slot_bytes, unit)
+        least = max(4 * device.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
+        at = align(self._slot_bytes, device.limits.uniform_align)
         for plan in engine.plans:
             self._arena_at.append(at)
-            at += unit * max(4, len(plan.steps))
+            at += max(least, sum(self._params_room(step) for step in plan.steps))
         self.arena = np.zeros(at, np.uint8)
         self._arena_buffer = device.buffer(at, "parameters")
         self._written = np.zeros(0, np.uint8)
@@ -229,46 +229,49 @@ class Executor:
     def commit(self) -> None:
         for i, commands in self._pending.items():
             self._lists[i] = commands
-            at = self._arena_at[i]
-            for k, command in enumerate(commands):
+            for command in commands:
                 data = command.step.uniform()
-                self.arena[at + k * self._unit : at + k * self._unit + len(data)] = np.frombuffer(data, np.uint8)
+                self.arena[command.params_at : command.params_at + len(data)] = np.frombuffer(data, np.uint8)
         if self._pending:
             self._stale = True
         self._pending = {}
 
     def _make(self, node: Node, plan: Plan) -> list[_Command]:
         commands = []
-        room = max(4, len(self.engine.plans[node.index].steps))
-        if len(plan.steps) * self._unit > self._room(node.index):
-            raise RunError(f"{node.label}: {len(plan.steps)} dispatches, room for {room}")
-        for k, step in enumerate(plan.steps):
+        end = self._arena_at[node.index]
+        for step in plan.steps:
             if 0 in step.grid:
                 continue
+            at, end = end, end + self._params_room(step)
+            if end - self._arena_at[node.index] > self._room(node.index):
+                raise RunError(f"{node.label}: the uniforms of {len(plan.steps)} dispatches are over their room")
             kernel = kernels.load(step.kernel)
             pipeline = self.device.pipeline(kernel, step.consts)
-            key = (node.index, k, step.kernel, step.windows, step.rename)
+            key = (node.index, at, step.kernel, step.windows, step.rename)
             group = self._groups.get(key)
             if group is None:
-                group = self.device.bind_group(kernel, self._bindings(node, k, step, kernel))
+                group = self.device.bind_group(kernel, self._bindings(node, at, step, kernel))
                 self._groups[key] = group
             commands.append(
-                _Command(pipeline._internal, group._internal, step.grid, node.index, step, (pipeline, group))
+                _Command(pipeline._internal, group._internal, step.grid, node.index, step, at, (pipeline, group))
             )
         return commands
+
+    def _params_room(self, step: Step) -> int:
+        return align(len(step.uniform()), self.limits.uniform_align)
 
     def _room(self, index: int) -> int:
         at = self._arena_at
         return (at[index + 1] if index + 1 < len(at) else self.arena.nbytes) - at[index]
 
-    def _bindings(self, node: Node, k: int, step: Step, kernel: kernels.Kernel) -> list[Any]:
+    def _bindings(self, node: Node, params_at: int, step: Step, kernel: kernels.Kernel) -> list[Any]:
         windows, rename = dict(step.windows), dict(step.rename)
         out = []
         for binding in kernel.bindings:
             name = rename.get(binding.name, binding.name)
             if name == "params":
                 size = kernel.params.itemsize if kernel.params is not None else 16
-                out.append((self._arena_buffer, self._arena_at[node.index] + k * self._unit, size))
+                out.append((self._arena_buffer, params_at, size))
                 continue
             if name == "slots":
                 out.append((self._arena_buffer, 0, self._slot_bytes))

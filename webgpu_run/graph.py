@@ -212,6 +212,8 @@ def _attribute(
 ) -> Any:
     """The frozen form of a scalar or list argument; scalars of one kind may arrive as another."""
     number = isinstance(value, bool | int | float)
+    if kind in ("int", "sym") and isinstance(value, int):
+        return int(value)
     if kind in ("int", "sym") and number and float(value) == int(value):  # type: ignore[arg-type]
         return int(value)  # type: ignore[arg-type]
     if kind == "num" and number:

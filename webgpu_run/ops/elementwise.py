@@ -45,11 +45,15 @@ def unary_step(a: Args, expr: str, limits: Limits, scalars: tuple[float, float] 
     )
 
 
-def unary(names: str, expr: str, f: Callable[[Array], Array], schema: str = "x -> out") -> None:
+def positive(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    return {"x": rng.uniform(0.1, 4, a["x"]).astype(np.float32)}
+
+
+def unary(names: str, expr: str, f: Callable[[Array], Array], schema: str = "x -> out", make: Any = None) -> None:
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
         return [f(t["x"].astype(np.float64) if t["x"].dtype.kind == "f" else t["x"])]
 
-    @op(names, schema, reference=reference, cases=_UNARY_CASES)
+    @op(names, schema, reference=reference, make=make, cases=_UNARY_CASES)
     def plan(a: Args, limits: Limits) -> Plan:
         if not prod(a["x"]):
             return Plan((a["x"],), (), "empty")
@@ -60,7 +64,9 @@ def unary(names: str, expr: str, f: Callable[[Array], Array], schema: str = "x -
 unary("aten.sigmoid.default", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)))
 unary("aten.tanh.default", "tanh(clamp(x, OUT_T(-15), OUT_T(15)))", np.tanh)
 unary("aten.relu.default", "max(x, OUT_T(0))", lambda x: np.maximum(x, 0))
-unary("aten.rsqrt.default", "inverseSqrt(x)", lambda x: 1 / np.sqrt(np.abs(x)))
+unary("aten.rsqrt.default", "inverseSqrt(x)", lambda x: 1 / np.sqrt(x), make=positive)
+unary("aten.sqrt.default", "sqrt(x)", np.sqrt, make=positive)
+unary("aten.log.default", "log(x)", np.log, make=positive)
 unary("aten.logical_not.default aten.bitwise_not.default", "select(OUT_T(0), OUT_T(1), x == IN_T(0))", lambda x: x == 0)
 
 
