@@ -200,7 +200,9 @@ class Device:
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {rows.nbytes:,} bytes"):
             made = self.handle.create_texture(
-                size=(width, height, 1), format="rgba32uint", usage=use.TEXTURE_BINDING | use.COPY_DST
+                size=(width, height, 1),
+                format="rgba32uint",
+                usage=use.TEXTURE_BINDING | use.STORAGE_BINDING | use.COPY_DST,
             )
             step = max(1, (8 << 20) // (width * 16))
             for y in range(0, height, step):
@@ -243,15 +245,16 @@ class Device:
         if self._lost.lost:
             raise DeviceError("the device was lost", hint="a driver reset or a long dispatch can cause this; run again")
 
-    def layout(self, kernel: Kernel) -> Any:
+    def layout(self, kernel: Kernel, consts: Consts) -> Any:
         """The bind group layout that the kernel's own declarations give."""
-        kinds = tuple(b.kind for b in kernel.bindings)
+        kinds = tuple(b.kind for b in kernel.bindings(consts))
         if kinds not in self._layouts:
             forms: dict[str, dict[str, Any]] = {
                 "read": {"buffer": {"type": "read-only-storage"}},
                 "write": {"buffer": {"type": "storage"}},
                 "uniform": {"buffer": {"type": "uniform"}},
                 "texture": {"texture": {"sample_type": "uint"}},
+                "image": {"storage_texture": {"access": "read-only", "format": "rgba32uint"}},
             }
             stage = self.wgpu.ShaderStage.COMPUTE
             entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in enumerate(kinds)]
@@ -265,21 +268,21 @@ class Device:
         if made is None:
             with self._errors(f"kernel {kernel.name} does not compile"):
                 module = self.handle.create_shader_module(code=kernel.text(consts), label=kernel.name)
-                layout = self.handle.create_pipeline_layout(bind_group_layouts=[self.layout(kernel)])
+                layout = self.handle.create_pipeline_layout(bind_group_layouts=[self.layout(kernel, consts)])
                 made = self.handle.create_compute_pipeline(
                     layout=layout, compute={"module": module, "entry_point": "main"}, label=kernel.name
                 )
             self._pipelines[key] = made
         return made
 
-    def bind_group(self, kernel: Kernel, resources: Sequence[Any]) -> Any:
+    def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[Any]) -> Any:
         """Resources in binding order: a texture view, or (buffer, offset, nbytes)."""
         entries = [
             {"binding": i, "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r}
             for i, r in enumerate(resources)
         ]
         with self._errors(f"kernel {kernel.name}: binding"):
-            return self.handle.create_bind_group(layout=self.layout(kernel), entries=entries)
+            return self.handle.create_bind_group(layout=self.layout(kernel, consts), entries=entries)
 
 
 def open_device(choice: str | None = None) -> Device:

@@ -13,7 +13,7 @@ import numpy as np
 from . import kernel as kernels
 from .device import Device
 from .errors import RunError
-from .graph import GPU_DTYPE, Graph, Node
+from .graph import GPU_DTYPE, SLOTS, Graph, Node
 from .op import Args, Array, Packed, Plan, Resource, Step
 from .resize import Delta, Engine
 from .shapes import align, prod
@@ -127,7 +127,7 @@ class Executor:
         self._packs: dict[Any, Any] = {}
         self._constants: dict[Any, Any] = {}
         self._load(progress)
-        self._slot_bytes = 256
+        self._slot_bytes = 4 * SLOTS
         self._arena_at: list[int] = []
         least = max(4 * device.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
         at = align(self._slot_bytes, device.limits.uniform_align)
@@ -250,7 +250,7 @@ class Executor:
             key = (node.index, at, step.kernel, step.windows, step.rename)
             group = self._groups.get(key)
             if group is None:
-                group = self.device.bind_group(kernel, self._bindings(node, at, step, kernel))
+                group = self.device.bind_group(kernel, step.consts, self._bindings(node, at, step, kernel))
                 self._groups[key] = group
             commands.append(
                 _Command(pipeline._internal, group._internal, step.grid, node.index, step, at, (pipeline, group))
@@ -267,7 +267,7 @@ class Executor:
     def _bindings(self, node: Node, params_at: int, step: Step, kernel: kernels.Kernel) -> list[Any]:
         windows, rename = dict(step.windows), dict(step.rename)
         out = []
-        for binding in kernel.bindings:
+        for binding in kernel.bindings(step.consts):
             name = rename.get(binding.name, binding.name)
             if name == "params":
                 size = kernel.params.itemsize if kernel.params is not None else 16
@@ -321,16 +321,16 @@ class Executor:
         """One write of what changed since the last one, or none."""
         values = np.asarray(self.engine.slot_values(), np.int32).view(np.uint8)
         self.arena[: values.nbytes] = values
-        if self._written.size != self.arena.size:
-            self._written = self.arena.copy()
-            lo, hi = 0, self.arena.size
-        else:
+        lo, hi = 0, self.arena.size
+        if self._written.size:
             diff = np.flatnonzero(self.arena != self._written)
             if not diff.size:
                 return
             lo, hi = int(diff[0]) & ~3, align(int(diff[-1]) + 1, 4)
-            self._written[lo:hi] = self.arena[lo:hi]
         self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
+        if not self._written.size:
+            self._written = np.zeros_like(self.arena)
+        self._written[lo:hi] = self.arena[lo:hi]  # only now: a write that failed is tried again by the next call
         stats.arena_bytes += hi - lo
 
     def commands(self) -> list[_Command]:

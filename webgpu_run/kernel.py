@@ -37,7 +37,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One resource of a kernel; kind is read, write (read_write storage), uniform, texture or image (write-only)."""
+    """One resource of a kernel; kind is read, write (read_write storage), uniform, texture, or image (a storage texture)."""
 
     index: int
     name: str
@@ -46,12 +46,15 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel file: text, bindings by index, and the dtype of its Params (None when it has none)."""
+    """A kernel file: its text, and the dtype of its Params (None when it has none)."""
 
     name: str
     source: str
-    bindings: tuple[Binding, ...]
     params: np.dtype[np.void] | None
+
+    def bindings(self, consts: Consts) -> tuple[Binding, ...]:
+        """What the kernel binds, in order; a binding's type may be one of the constants."""
+        return _bindings(self.text(consts))
 
     def pack(self, values: Mapping[str, int | float | tuple[int, ...]]) -> bytes:
         """The uniform bytes; every field of Params must be given, and nothing else."""
@@ -98,13 +101,13 @@ def load(name: str) -> Kernel:
         return _INCLUDE.sub(lambda m: read(m.group(1)), (folder / f"{stem}.wgsl").read_text())
 
     source = read(name)
-    bindings = tuple(
-        sorted(
-            (Binding(int(m[1]), m[4].removeprefix("t_"), _kind(m[2], m[3], m[5].strip())) for m in _BINDING.finditer(source)),
-            key=lambda b: b.index,
-        )
-    )
-    return Kernel(name, source, bindings, _params_dtype(name, source))
+    return Kernel(name, source, _params_dtype(name, source))
+
+
+@functools.lru_cache(maxsize=4096)
+def _bindings(text: str) -> tuple[Binding, ...]:
+    found = (Binding(int(m[1]), m[4].removeprefix("t_"), _kind(m[2], m[3], m[5].strip())) for m in _BINDING.finditer(text))
+    return tuple(sorted(found, key=lambda b: b.index))
 
 
 def _params_dtype(name: str, source: str) -> np.dtype[np.void] | None:

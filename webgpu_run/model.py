@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import fuse as fusion
 from . import pte
 from .checks import check_method
 from .device import Device, open_device
@@ -31,7 +32,8 @@ class Runner:
     ) -> None:
         if delegate.graph is None:
             raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {pte.VULKAN} can run here")
-        self.graph = Graph(delegate.graph, delegate.constant)
+        vk = fusion.fuse(delegate.graph, device.limits) if fuse else delegate.graph
+        self.graph = Graph(vk, delegate.constant)
         self.engine = Engine(self.graph, device.limits)
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})

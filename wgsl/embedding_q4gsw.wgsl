@@ -1,5 +1,5 @@
-// A lane dequantises one word, 8 weights of a row; `swap` is the older nibble order (high first).
-struct Params { words: u32, dim: u32, group: u32, vocab: u32, swap: u32 }
+// A lane dequantises one word: 8 weights of a row.
+struct Params { words: u32, dim: u32, group: u32, vocab: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_w: array<u32>;
@@ -18,8 +18,7 @@ fn main(
   let per_row = params.dim / 8u;
   let row = min(u32(max(t_index[i / per_row], 0)), params.vocab - 1u);
   let j = i % per_row;
-  var word = t_w[row * per_row + j];
-  if (params.swap == 1u) { word = ((word & 0x0f0f0f0fu) << 4u) | ((word >> 4u) & 0x0f0f0f0fu); }
+  let word = t_w[row * per_row + j];
   for (var b = 0u; b < 8u; b++) {
     let k = j * 8u + b;
     let scale = t_scales[row * (params.dim / params.group) + k / params.group];

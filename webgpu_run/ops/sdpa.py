@@ -53,6 +53,21 @@ def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int) -> Case
     return Case(dims, {"pos": pos, "causal": True, "scale": None}, tuple(_sized(n, q, kv, d) for n in live))
 
 
+def check(a: Args, q_name: str, k_name: str) -> Bound:
+    """Every shape agrees, and the bound that keeps the live position inside the cache."""
+    q, k, cache = a[q_name], a[k_name], a["kc"]
+    unsupported("mask" not in a, "an attention mask has no kernel")
+    unsupported(bool(a.attrs.get("causal", True)), "attention that is not causal has no kernel")
+    for name in (q_name, k_name, "v", "kc", "vc"):
+        need(len(a[name]) == 4 and a[name][0] == 1, f"{name} has dims {list(a[name])}, expected [1, rows, heads, head_dim]")
+    need(k == a["v"] and cache == a["vc"], f"k {list(k)}, v {list(a['v'])} or their caches differ")
+    need(k[2:] == cache[2:] and q[3] == k[3], f"q {list(q)}, k {list(k)} and the cache {list(cache)} do not fit")
+    need(q[1] == k[1], f"q has {q[1]} rows, k has {k[1]}")
+    need(k[2] > 0 and q[2] % k[2] == 0, f"{q[2]} query heads can't share {k[2]} key heads")
+    need(q[1] <= cache[1], f"{q[1]} rows, the cache holds {cache[1]}")
+    return Bound("pos", cache[1] - q[1], f"the KV cache holds {cache[1]} positions, {q[1]} more are asked for")
+
+
 @op(
     "sdpa_with_kv_cache.default",
     "q k v kc* vc* pos:slot _ mask? _ causal:bool scale:num? -> out",
@@ -66,41 +81,38 @@ def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int) -> Case
     ),
 )
 def sdpa(a: Args, limits: Limits) -> Plan:
-    q, k, cache = a["q"], a["k"], a["kc"]
-    unsupported("mask" not in a, "an attention mask has no kernel")
-    unsupported(bool(a.attrs.get("causal", True)), "attention that is not causal has no kernel")
-    for name in ("q", "k", "v", "kc", "vc"):
-        need(len(a[name]) == 4 and a[name][0] == 1, f"{name} has dims {list(a[name])}, expected [1, rows, heads, head_dim]")
-    need(k == a["v"] and cache == a["vc"], f"k {list(k)}, v {list(a['v'])} or their caches differ")
-    need(k[2:] == cache[2:] and q[3] == k[3], f"q {list(q)}, k {list(k)} and the cache {list(cache)} do not fit")
-    need(q[1] == k[1], f"q has {q[1]} rows, k has {k[1]}")
-    need(k[2] > 0 and q[2] % k[2] == 0, f"{q[2]} query heads can't share {k[2]} key heads")
-    seq, heads, dim = q[1:]
-    capacity = cache[1]
-    need(seq <= capacity, f"{seq} rows, the cache holds {capacity}")
-    bound = Bound("pos", capacity - seq, f"the KV cache holds {capacity} positions, {seq} more are asked for")
+    bound = check(a, "q", "k")
+    q, k = a["q"], a["k"]
+    seq = q[1]
     if not prod(q):
         return Plan((q,), (), "empty", (bound,))
     slot, row = a.slots["pos"], prod(k[2:])
     steps = (
         update_step(seq, slot, row, limits, (("x", "k"), ("cache", "kc"))),
         update_step(seq, slot, row, limits, (("x", "v"), ("cache", "vc"))),
-        Step(
-            "sdpa",
-            (
-                ("seq", seq),
-                ("heads", heads),
-                ("share", heads // k[2]),
-                ("row", row),
-                ("pos_slot", slot),
-                ("scale", a.num("scale", dim**-0.5)),
-            ),
-            fold(seq * heads, limits, f"{seq} queries of {heads} heads"),
-            (("LANES", LANES), ("DIM", dim)),
-            work=(4 * seq * row * 4, 0),
-        ),
+        *attend_steps(a, q, k[2], limits),
     )
     return Plan((q,), steps, "online", (bound,))
+
+
+def attend_steps(a: Args, q: Dims, kv_heads: int, limits: Limits) -> tuple[Step, ...]:
+    """Attention of every query over the caches, which hold its own row already."""
+    seq, heads, dim = q[1:]
+    step = Step(
+        "sdpa",
+        (
+            ("seq", seq),
+            ("heads", heads),
+            ("share", heads // kv_heads),
+            ("row", kv_heads * dim),
+            ("pos_slot", a.slots["pos"]),
+            ("scale", a.num("scale", dim**-0.5)),
+        ),
+        fold(seq * heads, limits, f"{seq} queries of {heads} heads"),
+        (("LANES", LANES), ("DIM", dim)),
+        work=(4 * seq * kv_heads * dim * 4, 0),
+    )
+    return (step,)
 
 
 def update_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:

@@ -1,0 +1,311 @@
+"""Graph-to-graph passes: what the exporter spells out as many ops becomes one op of ours with the same meaning.
+
+Each pass takes and returns a VkGraph and can be run alone; ops made here are named `wr.*` and live in ops/. A value that
+the graph returns, or that anything else reads, is never folded away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .op import Limits
+from .ops import q4
+from .vk import OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
+
+LINEAR = "et_vk.linear_q4gsw.default"
+FUSED = "wr.linear_q4gsw"
+Pass = Callable[[VkGraph, Limits], VkGraph]
+
+
+class _Graph:
+    """A chain under rewriting: who makes a value, who reads it."""
+
+    def __init__(self, vk: VkGraph) -> None:
+        self.vk = vk
+        self.values: list[Value] = list(vk.values)
+        self.chain: list[OperatorCall | None] = list(vk.chain)
+        self._map()
+
+    def _map(self) -> None:
+        self.maker: dict[int, int] = {}
+        self.readers: dict[int, list[int]] = {}
+        for i, call in enumerate(self.chain):
+            if call is None:
+                continue
+            for v in self.expand(call.args[-1]):
+                self.maker[v] = i
+            for arg in call.args[:-1]:
+                for v in self.expand(arg):
+                    self.readers.setdefault(v, []).append(i)
+        for v in self.vk.output_ids:
+            self.readers.setdefault(v, []).append(len(self.chain))
+
+    def expand(self, v: int) -> tuple[int, ...]:
+        value = self.values[v]
+        return (v, *value.items) if isinstance(value, ValueList) else (v,)
+
+    def made_by(self, v: int, name: str) -> OperatorCall | None:
+        """The call of this name that makes v, if there is one."""
+        call = self.chain[self.maker[v]] if v in self.maker else None
+        return call if call is not None and call.name == name else None
+
+    def only(self, v: int) -> bool:
+        """Exactly one call reads v."""
+        return len(self.readers.get(v, ())) == 1
+
+    def add(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def put(self, at: int, name: str, args: tuple[int, ...], gone: tuple[int, ...]) -> None:
+        """Place a call at `at`; the calls at `gone` disappear."""
+        for i in gone:
+            self.chain[i] = None
+        self.chain[at] = OperatorCall(at, name, args)
+        self._map()
+
+    def done(self) -> VkGraph:
+        chain = tuple(call for call in self.chain if call is not None)
+        return replace(self.vk, values=tuple(self.values), chain=chain)
+
+
+def _substitute(vk: VkGraph, old: dict[int, int], chain: list[OperatorCall]) -> VkGraph:
+    """The graph with this chain, every read of an old value replaced by its stand-in."""
+
+    def final(v: int) -> int:
+        while v in old:
+            v = old[v]
+        return v
+
+    values = tuple(
+        ValueList(tuple(final(v) for v in value.items)) if isinstance(value, ValueList) else value for value in vk.values
+    )
+    calls = tuple(replace(c, args=(*(final(v) for v in c.args[:-1]), c.args[-1])) for c in chain)
+    return replace(vk, values=values, chain=calls, output_ids=tuple(final(v) for v in vk.output_ids))
+
+
+def merge_symints(vk: VkGraph, limits: Limits) -> VkGraph:
+    """One SymInt for one number: reads of the same element of the same input, or the same live size, are the same."""
+    seen: dict[tuple[object, ...], int] = {}
+    old: dict[int, int] = {}
+    chain = []
+    for call in vk.chain:
+        if call.name in ("et_vk.select_as_symint.default", "sym_size.int"):
+            x = vk.values[call.args[0]]
+            numbers = [vk.values[v] for v in call.args[1:-1]]
+            if isinstance(x, VkTensor) and all(isinstance(n, int) for n in numbers):
+                if call.name != "sym_size.int" and numbers[1] == -1 and x.dims[int(numbers[0])] == 1:  # type: ignore[arg-type,call-overload]
+                    numbers[1] = 0
+                key = (call.name, call.args[0], *numbers)
+                first = seen.setdefault(key, call.args[-1])
+                if first != call.args[-1]:
+                    old[call.args[-1]] = first
+                    continue
+        chain.append(call)
+    return _substitute(vk, old, chain)
+
+
+def drop_views(vk: VkGraph, limits: Limits) -> VkGraph:
+    """Reshapes to the shape a tensor already has, left over from 2-D matmuls."""
+    old: dict[int, int] = {}
+    chain = []
+    for call in vk.chain:
+        x, out = vk.values[call.args[0]] if call.args else None, vk.values[call.args[-1]]
+        if (
+            call.name == "aten.view_copy.default"
+            and isinstance(x, VkTensor)
+            and isinstance(out, VkTensor)
+            and (x.dims, x.dtype) == (out.dims, out.dtype)
+            and call.args[-1] not in vk.output_ids
+        ):
+            old[call.args[-1]] = call.args[0]
+        else:
+            chain.append(call)
+    return _substitute(vk, old, chain)
+
+
+def _fused(
+    g: _Graph,
+    x: int,
+    linears: list[OperatorCall],
+    outs: tuple[int, ...],
+    swiglu: bool = False,
+) -> tuple[str, tuple[int, ...]]:
+    """Name and args of one fused linear for several that read x: x ws scales group biases norm eps residual swiglu -> outs."""
+    null = g.add(None)
+    biased = g.values[linears[0].args[4]] is not None
+    args = (
+        x,
+        g.add(ValueList(tuple(c.args[1] for c in linears))),
+        g.add(ValueList(tuple(c.args[2] for c in linears))),
+        linears[0].args[3],
+        g.add(ValueList(tuple(c.args[4] for c in linears))) if biased else g.add(ValueList(())),
+        null,
+        g.add(0.0),
+        null,
+        g.add(swiglu),
+        g.add(ValueList(outs)),
+    )
+    return f"{FUSED}.{len(outs)}", args
+
+
+def _fits(g: _Graph, linears: list[OperatorCall], limits: Limits) -> bool:
+    """Same group size, bias for all or for none, and a shape that the fused kernel takes."""
+    x, group = g.values[linears[0].args[0]], g.values[linears[0].args[3]]
+    weights = [g.values[c.args[1]] for c in linears]
+    return (
+        isinstance(x, VkTensor)
+        and isinstance(group, int)
+        and group > 0
+        and all(g.values[c.args[3]] == group for c in linears)
+        and len({g.values[c.args[4]] is None for c in linears}) == 1
+        and q4.fits(x.dims[-1], group, [w.dims[0] for w in weights if isinstance(w, VkTensor)], limits)
+    )
+
+
+def fuse_swiglu(vk: VkGraph, limits: Limits) -> VkGraph:
+    """silu(x w1) * (x w3), spelled as two linears, a sigmoid and two muls."""
+    g = _Graph(vk)
+    for at, call in enumerate(list(g.chain)):
+        if call is None or call.name != "aten.mul.Tensor":
+            continue
+        for silu, up_out in (call.args[:2], call.args[1::-1]):
+            mul, up = g.made_by(silu, "aten.mul.Tensor"), g.made_by(up_out, LINEAR)
+            if mul is None or up is None or not (g.only(silu) and g.only(up_out)):
+                continue
+            for gate_out, sig in (mul.args[:2], mul.args[1::-1]):
+                sigmoid, gate = g.made_by(sig, "aten.sigmoid.default"), g.made_by(gate_out, LINEAR)
+                if sigmoid is None or gate is None or sigmoid.args[0] != gate_out or not g.only(sig):
+                    continue
+                if gate.args[0] != up.args[0] or len(g.readers[gate_out]) != 2 or not _fits(g, [gate, up], limits):
+                    continue
+                if g.values[gate.args[4]] is not None:
+                    continue
+                gone = tuple(g.maker[v] for v in (silu, up_out, gate_out, sig))
+                g.put(at, *_fused(g, gate.args[0], [gate, up], (call.args[-1],), swiglu=True), gone)
+                break
+            if g.chain[at] is not call:
+                break
+    return g.done()
+
+
+def fuse_siblings(vk: VkGraph, limits: Limits) -> VkGraph:
+    """Linears that read the same x (queries, keys, values) as one, with an output each; single ones take the same form."""
+    g = _Graph(vk)
+    groups: dict[int, list[int]] = {}
+    for i, call in enumerate(g.chain):
+        if call is not None and call.name == LINEAR:
+            groups.setdefault(call.args[0], []).append(i)
+    for x, places in groups.items():
+        calls = [c for i in places if (c := g.chain[i]) is not None]
+        together = len(calls) <= 3 and _fits(g, calls, limits)
+        parts = [(places, calls)] if together else [([i], [c]) for i, c in zip(places, calls, strict=True)]
+        for some, linears in parts:
+            if _fits(g, linears, limits):
+                g.put(some[0], *_fused(g, x, linears, tuple(c.args[-1] for c in linears)), tuple(some))
+    return g.done()
+
+
+def fuse_residual(vk: VkGraph, limits: Limits) -> VkGraph:
+    """x + linear(y): the add happens where the linear writes."""
+    g = _Graph(vk)
+    for at, call in enumerate(list(g.chain)):
+        if call is None or call.name != "aten.add.Tensor" or g.values[call.args[2]] not in (1, 1.0):
+            continue
+        for made, other in (call.args[:2], call.args[1::-1]):
+            index = g.maker.get(made, -1)
+            linear = g.chain[index] if index >= 0 else None
+            if linear is None or linear.name != f"{FUSED}.1" or not g.only(made) or g.values[linear.args[7]] is not None:
+                continue
+            a, b = g.values[made], g.values[other]
+            if g.values[linear.args[8]] or not isinstance(a, VkTensor) or not isinstance(b, VkTensor) or a.dims != b.dims:
+                continue
+            args = (*linear.args[:7], other, linear.args[8], g.add(ValueList((call.args[-1],))))
+            g.put(at, linear.name, args, (index,))
+            break
+    return g.done()
+
+
+def fuse_norm(vk: VkGraph, limits: Limits) -> VkGraph:
+    """rms_norm into the one linear that reads it."""
+    g = _Graph(vk)
+    for at, call in enumerate(list(g.chain)):
+        if call is None or not call.name.startswith(FUSED) or g.values[call.args[5]] is not None:
+            continue
+        norm = g.made_by(call.args[0], "et_vk.rms_norm.default")
+        if norm is None or not g.only(call.args[0]):
+            continue
+        args = (norm.args[0], *call.args[1:5], norm.args[1], norm.args[2], *call.args[7:])
+        g.put(at, call.name, args, (g.maker[call.args[0]],))
+    return g.done()
+
+
+def fuse_attention(vk: VkGraph, limits: Limits) -> VkGraph:
+    """Rotary embedding, cache write and attention; table rows are read at the position where the graph slices them there."""
+    g = _Graph(vk)
+    for at, call in enumerate(list(g.chain)):
+        if call is None or call.name != "sdpa_with_kv_cache.default":
+            continue
+        q, k, v, kc, vc, pos = call.args[:6]
+        index = g.maker.get(q, -1)
+        rope = g.chain[index] if index >= 0 else None
+        halves = rope is not None and rope.name == "et_vk.apply_rotary_emb_hf.default"
+        if rope is None or g.maker.get(k) != index or not (halves or rope.name == "et_vk.apply_rotary_emb.default"):
+            continue
+        outs = g.values[rope.args[-1]]
+        if not isinstance(outs, ValueList) or outs.items != (q, k) or not (g.only(q) and g.only(k)):
+            continue
+        if halves and rope.args[4] != pos:
+            continue
+        cos, sin = rope.args[2:4]
+        tables = [_table(g, t, pos) for t in (cos, sin)]
+        absolute = halves or all(t is not None for t in tables)
+        if absolute and not halves:
+            cos, sin = (t for t in tables if t is not None)
+        args = (*rope.args[:2], v, kc, vc, pos, cos, sin, g.add(absolute), g.add(halves), *call.args[7:])
+        g.put(at, "wr.attention", args, (index,))
+    return _unused(g.done())
+
+
+def _table(g: _Graph, v: int, pos: int) -> int | None:
+    """The full table when v is its rows from pos on: a slice starting there, in any number of copies."""
+    while (copy := g.made_by(v, "aten.clone.default") or g.made_by(v, "aten.view_copy.default")) is not None:
+        a, b = g.values[copy.args[0]], g.values[v]
+        if not isinstance(a, VkTensor) or not isinstance(b, VkTensor) or a.dims != b.dims:
+            return None
+        v = copy.args[0]
+    rows = g.made_by(v, "aten.slice_copy.Tensor")
+    if rows is None or g.values[rows.args[1]] != 0 or g.values[rows.args[4]] != 1 or rows.args[2] != pos:
+        return None
+    return rows.args[0] if isinstance(g.values[pos], SymInt) else None
+
+
+def _unused(vk: VkGraph) -> VkGraph:
+    """Without calls whose result nothing reads (none of those left has another effect)."""
+    pure = ("aten.slice_copy.Tensor", "aten.clone.default", "aten.view_copy.default", "sym_size.int", "add")
+    chain = list(vk.chain)
+    while True:
+        g = _Graph(replace(vk, chain=tuple(chain)))
+        kept = [c for c in chain if c.name not in pure or g.readers.get(c.args[-1])]
+        if len(kept) == len(chain):
+            return replace(vk, chain=tuple(chain))
+        chain = kept
+
+
+PASSES: tuple[Pass, ...] = (
+    merge_symints,
+    drop_views,
+    fuse_swiglu,
+    fuse_siblings,
+    fuse_residual,
+    fuse_norm,
+    fuse_attention,
+)
+
+
+def fuse(vk: VkGraph, limits: Limits) -> VkGraph:
+    """All passes."""
+    for step in PASSES:
+        vk = step(vk, limits)
+    return vk

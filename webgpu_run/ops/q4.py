@@ -1,0 +1,184 @@
+"""4-bit, group-scaled weights: their bytes, their texels, and the dispatches that multiply by them.
+
+The file has nibbles [N, K/2] (low is the even k, 8 stands for zero) and scales [K/G, N]. Packed, a strip is 4 * LANES columns:
+lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). A strip is one texture row (PARTS rows where it would be wider
+than the widest texture). Along it, for each group of G k: LANES texels with the f32 scales of the lane's four columns,
+then for each 32 k of the group and each of the four columns LANES texels, one a lane, each the 16 bytes of the file:
+nibble j of word q is k = 8 q + j. Weights that are read together (queries, keys and values) follow one another strip by strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..op import Array, Limits, Packed, Resource, Step, Window, fold
+from ..shapes import align, ceil_div
+
+
+def nibbles(w: Array) -> Array:
+    """Bytes [N, K/2] to signed 4-bit values [N, K]."""
+    out = np.empty((w.shape[0], w.shape[1] * 2), np.int8)
+    out[:, 0::2] = (w & 15).astype(np.int8) - 8
+    out[:, 1::2] = (w >> 4).astype(np.int8) - 8
+    return out
+
+
+def dequantize(w: Array, scales: Array, group: int, n: int, k: int) -> Array:
+    """The weight [N, K] in float64; scales are [K/G, N or more]."""
+    full = nibbles(w)[:n, :k].astype(np.float64)
+    return full * np.repeat(scales.astype(np.float64)[:, :n], group, 0)[:k].T
+
+
+def lanes_for(limits: Limits) -> int:
+    """Lanes a strip: a software adapter runs 8 at a time, a GPU 32 or more."""
+    return 8 if limits.software else 32
+
+
+def parts_for(k: int, group: int, limits: Limits) -> int:
+    """Texture rows a strip."""
+    groups = k // group
+    parts = ceil_div(groups * (1 + group // 8) * lanes_for(limits), limits.max_texture)
+    while groups % parts:
+        parts += 1
+    return parts
+
+
+def strips_of(n: int, limits: Limits) -> int:
+    return ceil_div(n, 4 * lanes_for(limits))
+
+
+def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
+    """Whether these weights can be packed as strips: whole blocks of 32, a row of x in a uniform, a texture tall enough."""
+    if k % 32 or group % 32 or k % group or k * 4 > limits.max_uniform or k * 4 % limits.uniform_align:
+        return False
+    if k // group * (1 + group // 8) * lanes_for(limits) > limits.max_texture * (k // group):
+        return False
+    return sum(strips_of(n, limits) for n in widths) * parts_for(k, group, limits) <= limits.max_texture
+
+
+def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -> Packed:
+    """The texture of one or more weights (bytes [N, K/2], scales [K/G, N]) that share K and G."""
+    lanes = lanes_for(limits)
+    k = weights[0][0].shape[1] * 2
+    groups, blocks = k // group, group // 32
+    total = sum(strips_of(w.shape[0], limits) for w, _ in weights)
+    out = np.empty((total, groups, 1 + 4 * blocks, lanes), np.complex128)  # 16-byte items copy as one
+    at = 0
+    for w, scales in weights:
+        n = w.shape[0]
+        strips = strips_of(n, limits)
+        pad = strips * 4 * lanes - n
+        if pad:
+            w = np.concatenate([w, np.full((pad, k // 2), 0x88, np.uint8)])
+        s = np.zeros((groups, strips * 4 * lanes), np.float32)
+        s[:, :n] = scales[:, :n]
+        part = out[at : at + strips]
+        source = np.ascontiguousarray(w).view(np.complex128).reshape(strips, lanes, 4, groups, blocks)
+        part[:, :, 1:].reshape(strips, groups, blocks, 4, lanes)[...] = source.transpose(0, 3, 4, 2, 1)
+        part[:, :, 0] = s.view(np.complex128).reshape(groups, strips, lanes).transpose(1, 0, 2)
+        at += strips
+    parts = parts_for(k, group, limits)
+    return Packed(out.view(np.uint32).reshape(total * parts, -1, 4), texture=True)
+
+
+def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
+    """How kernels name and read the texture: as a read-only storage texture where that is the cheaper path."""
+    if limits.software:
+        return (("TEXTURE", "texture_storage_2d<rgba32uint, read>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ")"))
+    return (("TEXTURE", "texture_2d<u32>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ", 0)"))
+
+
+def window_rows(k: int, limits: Limits) -> int:
+    """Rows of x that one dispatch binds; the next window must start where a uniform may."""
+    rows = limits.max_uniform // (4 * k)
+    step = 4 if rows >= 4 else 1
+    rows -= rows % step
+    while rows > step and rows * k * 4 % limits.uniform_align:
+        rows -= step
+    return rows
+
+
+def padded_rows(m: int, k: int, limits: Limits) -> int:
+    """Rows that the windows over m rows cover."""
+    return 1 if m == 1 else align(m, window_rows(k, limits))
+
+
+def resources(m: int, k: int, normed: bool, limits: Limits) -> dict[str, Resource]:
+    """Stand-ins for bindings that a form does not use, and the normalised rows of a prefill."""
+    found = {name: Resource(16) for name in ("none", "none1", "none2")}
+    if normed:
+        found["normed"] = Resource(padded_rows(max(m, 2), k, limits) * k * 4)
+    return found
+
+
+def linear_steps(
+    m: int,
+    k: int,
+    group: int,
+    widths: Sequence[int],
+    limits: Limits,
+    *,
+    x: str = "x",
+    outs: Sequence[str] = ("out",),
+    bias: bool = False,
+    norm: str | None = None,
+    eps: float = 0.0,
+    residual: str | None = None,
+    swiglu: bool = False,
+) -> tuple[Step, ...]:
+    """m rows times one to three packed weights; with `swiglu` the two weights are gate and up of one output."""
+    lanes = lanes_for(limits)
+    strips = [strips_of(n, limits) for n in widths]
+    steps: list[Step] = []
+    fold_norm = norm is not None and m == 1
+    if norm is not None and not fold_norm:
+        params = (("rows", m), ("width", k // 4), ("eps", eps))
+        consts = (("WG", 32 if limits.software else 64),)
+        rename = (("x", x), ("weight", norm), ("out", "normed"))
+        steps.append(Step("rms_norm_vec4", params, fold(m, limits), consts, rename=rename, work=(8 * m * k, 4 * m * k)))
+        x = "normed"
+    window = 1 if m == 1 else window_rows(k, limits)
+    rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
+    wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
+    subgroup = limits.subgroups and limits.software
+    edges = (10**9, 10**9) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 10**9))
+    consts = (
+        ("K", k),
+        ("G", group),
+        ("LANES", lanes),
+        ("PARTS", parts_for(k, group, limits)),
+        ("ROWS", rows),
+        ("STRIPS", 2),
+        ("WINDOW", window),
+        ("UNROLL", 2 if rows == 1 and group // 32 % 2 == 0 else 1),
+        ("NORM", int(fold_norm)),
+        ("NORM_SIZE", k // 4 if fold_norm else 1),
+        ("BIAS", int(bias)),
+        ("RESIDUAL", int(residual is not None)),
+        ("SWIGLU", strips[0] if swiglu else 0),
+        ("STRIP1", edges[0]),
+        ("STRIP2", edges[1]),
+        *texture_consts(limits),
+    )
+    rename = [("x", x), ("norm", norm if fold_norm and norm else "none"), ("res", residual or "none")]
+    if not bias:
+        rename.append(("bias", "none"))
+    names = [*outs, "none1", "none2"][:3]
+    rename += [(f"out{i}", name) for i, name in enumerate(names)]
+    weight_bytes = sum(s * 4 * lanes for s in strips) * (k // 2 + k // group * 4)
+    for first in range(0, m, window):
+        live = min(window, m - first)
+        steps.append(
+            Step(
+                "linear_q4gsw_strips_subgroup" if subgroup else "linear_q4gsw_strips",
+                (("n0", wide[0]), ("n1", wide[1]), ("n2", wide[2]), ("rows", live), ("out_row", first), ("eps", eps)),
+                (strips[0] if swiglu else ceil_div(sum(strips), 2), ceil_div(live, rows), 1),
+                consts,
+                ((x, Window(first * k * 4, window * k * 4)),),
+                tuple(rename),
+                (weight_bytes + 4 * live * (k + sum(wide)), 2 * live * k * sum(widths)),
+            )
+        )
+    return tuple(steps)

@@ -1,0 +1,39 @@
+// Reads a column of the strips (see q4_strips.wgsl): a lane dequantises one block of 32 of one token.
+struct Params { count: u32, vocab: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var t_w: $TEXTURE;
+@group(0) @binding(2) var<storage, read> t_index: array<i32>;
+@group(0) @binding(3) var<storage, read_write> t_out: array<vec4<f32>>;
+
+const BLOCKS: u32 = K / 32;
+const GROUP_BLOCKS: u32 = G / 32;
+const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
+
+fn texel(strip: u32, i: u32) -> vec4<u32> {
+  if (PARTS == 1) { return $LOAD(i, strip)$LEVEL; }
+  return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
+  let i = (wid.y * count.x + wid.x) * WG + local;
+  if (i >= params.count) { return; }
+  let b = i % BLOCKS;
+  let n = min(u32(max(t_index[i / BLOCKS], 0)), params.vocab - 1u);
+  let strip = n / (4 * LANES);
+  let lane = n % (4 * LANES) / 4;
+  let group = b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4) * LANES + lane;
+  let scale = bitcast<vec4<f32>>(texel(strip, group))[n % 4];
+  let w = texel(strip, (b * 4 + b / GROUP_BLOCKS + 1 + n % 4) * LANES + lane);
+  for (var q = 0u; q < 4; q++) {
+    let low = (vec4(w[q]) >> vec4(0u, 4u, 8u, 12u)) & vec4(15u);
+    let high = (vec4(w[q]) >> vec4(16u, 20u, 24u, 28u)) & vec4(15u);
+    t_out[i * 8 + q * 2] = (vec4<f32>(low) - 8.0) * scale;
+    t_out[i * 8 + q * 2 + 1] = (vec4<f32>(high) - 8.0) * scale;
+  }
+}

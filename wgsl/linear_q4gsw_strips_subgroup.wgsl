@@ -1,0 +1,2 @@
+// include: q4_strips
+// include: q4_x_subgroup

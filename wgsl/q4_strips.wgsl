@@ -1,0 +1,141 @@
+// y = x w^T for 4-bit weights packed in strips of 4 * LANES columns (ops/q4.py describes the texels).
+// A lane owns 4 columns of STRIPS strips and ROWS rows; lanes share no column, so nothing is reduced.
+// x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
+// storage, and elsewhere it is a broadcast. The steps around the matmul (norm before; bias, residual, SwiGLU after) are
+// folded in here because each would cost a dispatch and a trip through memory of its own.
+struct Params { n0: u32, n1: u32, n2: u32, rows: u32, out_row: u32, eps: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var t_w: $TEXTURE;
+@group(0) @binding(2) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+@group(0) @binding(3) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
+@group(0) @binding(4) var<storage, read> t_bias: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> t_res: array<f32>;
+@group(0) @binding(6) var<storage, read_write> t_out0: array<f32>;
+@group(0) @binding(7) var<storage, read_write> t_out1: array<f32>;
+@group(0) @binding(8) var<storage, read_write> t_out2: array<f32>;
+
+const BLOCKS: u32 = K / 32;  // of 32 k: a texel a column
+const GROUP_BLOCKS: u32 = G / 32;
+const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
+
+// What one block of a row of x contributes: the four x that meet nibble j, scaled by 16^-j so that the nibble needs a
+// mask but no shift; minus 8 times their sum, which takes the nibble's offset off; and the squares for the norm.
+struct X { v: array<vec4<f32>, 8>, sum: f32, square: f32 }
+alias Rows = array<X, 4>;
+alias Strip = mat4x4<f32>;  // columns of 4 rows
+
+// A strip wider than the widest texture continues on the next row.
+fn texel(strip: u32, i: u32) -> vec4<u32> {
+  if (PARTS == 1) { return $LOAD(i, strip)$LEVEL; }
+  return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
+}
+
+fn norm(at: u32, c: u32) -> vec4<f32> {
+  return vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);
+}
+
+fn dot4(w: vec4<u32>, j: u32, x: Rows) -> vec4<f32> {
+  let v = vec4<f32>(w);
+  var d = vec4(dot(v, x[0].v[j]), 0.0, 0.0, 0.0);
+  if (ROWS > 1) { d.y = dot(v, x[1].v[j]); }
+  if (ROWS > 2) { d.z = dot(v, x[2].v[j]); }
+  if (ROWS > 3) { d.w = dot(v, x[3].v[j]); }
+  return d;
+}
+
+fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
+  return vec4(x[0].sum, x[1].sum, x[2].sum, x[3].sum) + dot4(w & vec4(0xfu), 0, x) + dot4(w & vec4(0xf0u), 1, x)
+    + dot4(w & vec4(0xf00u), 2, x) + dot4(w & vec4(0xf000u), 3, x) + dot4(w & vec4(0xf0000u), 4, x)
+    + dot4(w & vec4(0xf00000u), 5, x) + dot4(w & vec4(0xf000000u), 6, x) + dot4(w >> vec4(28u), 7, x);
+}
+
+fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Strip {
+  let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
+  return Strip(column(texel(strip, at), x), column(texel(strip, at + LANES), x),
+    column(texel(strip, at + 2 * LANES), x), column(texel(strip, at + 3 * LANES), x));
+}
+
+fn scaled(strip: u32, b: u32, lane: u32, d: Strip) -> Strip {
+  let s = bitcast<vec4<f32>>(texel(strip, b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4) * LANES + lane));
+  return Strip(s.x * d[0], s.y * d[1], s.z * d[2], s.w * d[3]);
+}
+
+fn load_rows(row: u32, b: u32, lane: u32) -> Rows {
+  var x: Rows;
+  x[0] = load_x(row, b, lane);
+  if (ROWS > 1) { x[1] = load_x(row + 1, b, lane); }
+  if (ROWS > 2) { x[2] = load_x(row + 2, b, lane); }
+  if (ROWS > 3) { x[3] = load_x(row + 3, b, lane); }
+  return x;
+}
+
+fn squares(x: Rows) -> vec4<f32> { return vec4(x[0].square, x[1].square, x[2].square, x[3].square); }
+
+fn put(part: u32, at: u32, y: f32) {
+  if (part == 0) { t_out0[at] = y; } else if (part == 1) { t_out1[at] = y; } else { t_out2[at] = y; }
+}
+
+// Columns n.. of one row of one output; `wide` is that output's width.
+fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
+  let at = (params.out_row + row) * wide + n;
+  var r = vec4<f32>();
+  if (RESIDUAL == 1) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
+  if (n < wide) { put(part, at, y.x + r.x); }
+  if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
+  if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
+  if (n + 3 < wide) { put(part, at + 3, y.w + r.w); }
+}
+
+fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
+  if (row >= params.rows) { return; }
+  var y = v;
+  if (BIAS == 1) { y += t_bias[strip * LANES + lane]; }
+  if (strip < STRIP1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
+  else if (strip < STRIP2) { put_row(1, row, ((strip - STRIP1) * LANES + lane) * 4, params.n1, y); }
+  else { put_row(2, row, ((strip - STRIP2) * LANES + lane) * 4, params.n2, y); }
+}
+
+fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
+  let v = transpose(acc);
+  store_row(row, strip, lane, v[0]);
+  if (ROWS > 1) { store_row(row + 1, strip, lane, v[1]); }
+  if (ROWS > 2) { store_row(row + 2, strip, lane, v[2]); }
+  if (ROWS > 3) { store_row(row + 3, strip, lane, v[3]); }
+}
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = wid.y * ROWS;
+  let strip = wid.x * select(STRIPS, 1, SWIGLU > 0);
+  let strip2 = select(strip + 1, strip + SWIGLU, SWIGLU > 0);  // SWIGLU: where the strips of the second weight begin
+  var acc: Strip;
+  var acc2: Strip;
+  var square = vec4<f32>();
+  for (var b = 0u; b < BLOCKS; b += UNROLL) {
+    let x = load_rows(row, b, lane);
+    square += squares(x);
+    var d = columns(strip, b, lane, x);
+    var d2: Strip;
+    if (STRIPS > 1) { d2 = columns(strip2, b, lane, x); }
+    if (UNROLL > 1) {
+      let x2 = load_rows(row, b + 1, lane);
+      square += squares(x2);
+      d += columns(strip, b + 1, lane, x2);
+      if (STRIPS > 1) { d2 += columns(strip2, b + 1, lane, x2); }
+    }
+    acc += scaled(strip, b, lane, d);
+    if (STRIPS > 1) { acc2 += scaled(strip2, b, lane, d2); }
+  }
+  if (NORM == 1) {
+    let r = inverseSqrt(across(square) / f32(K) + params.eps);
+    acc = Strip(acc[0] * r, acc[1] * r, acc[2] * r, acc[3] * r);
+    acc2 = Strip(acc2[0] * r, acc2[1] * r, acc2[2] * r, acc2[3] * r);
+  }
+  if (SWIGLU > 0) {
+    for (var c = 0; c < 4; c++) { acc[c] = acc[c] / (1.0 + exp(-acc[c])) * acc2[c]; }
+  }
+  store(row, strip, lane, acc);
+  if (STRIPS > 1 && SWIGLU == 0) { store(row, strip2, lane, acc2); }
+}
+

@@ -1,0 +1,22 @@
+// For subgroups of 8: lane j reads the four x that nibble j meets and hands them round.
+fn load_x(row: u32, b: u32, lane: u32) -> X {
+  let at = b * 8 + lane / 4;
+  let r = row * (K / 4);
+  let c = lane % 4;
+  var x = vec4(t_x[r + at][c], t_x[r + at + 2][c], t_x[r + at + 4][c], t_x[r + at + 6][c]);
+  let square = dot(x, x);
+  if (NORM == 1) { x *= norm(at, c); }
+  var sum = dot(x, vec4(-8.0));
+  sum += subgroupShuffleXor(sum, 1u);
+  sum += subgroupShuffleXor(sum, 2u);
+  sum += subgroupShuffleXor(sum, 4u);
+  let s = x * select(bitcast<f32>((127u - 4u * lane) << 23u), 1.0, lane == 7u);
+  return X(array(subgroupBroadcast(s, 0u), subgroupBroadcast(s, 1u), subgroupBroadcast(s, 2u), subgroupBroadcast(s, 3u),
+    subgroupBroadcast(s, 4u), subgroupBroadcast(s, 5u), subgroupBroadcast(s, 6u), subgroupBroadcast(s, 7u)), sum, square);
+}
+
+fn across(v: vec4<f32>) -> vec4<f32> {
+  var s = v + subgroupShuffleXor(v, 1u);
+  s += subgroupShuffleXor(s, 2u);
+  return s + subgroupShuffleXor(s, 4u);
+}
