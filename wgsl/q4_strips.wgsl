@@ -3,7 +3,12 @@
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
 // storage, and elsewhere it is a broadcast. The steps around the matmul (norm before; bias, residual, SwiGLU after) are
 // folded in here because each would cost a dispatch and a trip through memory of its own.
-struct Params { n0: u32, n1: u32, n2: u32, rows: u32, out_row: u32, eps: f32 }
+struct Params {
+  n0: u32, n1: u32, n2: u32,  // widths of the outputs
+  strip1: u32, strip2: u32,   // where the strips of outputs 1 and 2 begin
+  up_strip: u32,              // with SWIGLU: where the strips of the second weight begin
+  rows: u32, out_row: u32, bias: u32, residual: u32, eps: f32,
+}
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var t_w: $TEXTURE;
@@ -80,7 +85,7 @@ fn put(part: u32, at: u32, y: f32) {
 fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
   let at = (params.out_row + row) * wide + n;
   var r = vec4<f32>();
-  if (RESIDUAL == 1) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
+  if (params.residual == 1) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
   if (n < wide) { put(part, at, y.x + r.x); }
   if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
   if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
@@ -90,10 +95,10 @@ fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
   var y = v;
-  if (BIAS == 1) { y += t_bias[strip * LANES + lane]; }
-  if (strip < STRIP1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
-  else if (strip < STRIP2) { put_row(1, row, ((strip - STRIP1) * LANES + lane) * 4, params.n1, y); }
-  else { put_row(2, row, ((strip - STRIP2) * LANES + lane) * 4, params.n2, y); }
+  if (params.bias == 1) { y += t_bias[strip * LANES + lane]; }
+  if (strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
+  else if (strip < params.strip2) { put_row(1, row, ((strip - params.strip1) * LANES + lane) * 4, params.n1, y); }
+  else { put_row(2, row, ((strip - params.strip2) * LANES + lane) * 4, params.n2, y); }
 }
 
 fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
@@ -107,8 +112,8 @@ fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let row = wid.y * ROWS;
-  let strip = wid.x * select(STRIPS, 1, SWIGLU > 0);
-  let strip2 = select(strip + 1, strip + SWIGLU, SWIGLU > 0);  // SWIGLU: where the strips of the second weight begin
+  let strip = wid.x * select(STRIPS, 1, SWIGLU == 1);
+  let strip2 = strip + select(1, params.up_strip, SWIGLU == 1);
   var acc: Strip;
   var acc2: Strip;
   var square = vec4<f32>();
@@ -132,7 +137,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     acc = Strip(acc[0] * r, acc[1] * r, acc[2] * r, acc[3] * r);
     acc2 = Strip(acc2[0] * r, acc2[1] * r, acc2[2] * r, acc2[3] * r);
   }
-  if (SWIGLU > 0) {
+  if (SWIGLU == 1) {
     for (var c = 0; c < 4; c++) { acc[c] = acc[c] / (1.0 + exp(-acc[c])) * acc2[c]; }
   }
   store(row, strip, lane, acc);

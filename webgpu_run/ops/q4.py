@@ -143,7 +143,7 @@ def linear_steps(
     rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
     subgroup = limits.subgroups and limits.software
-    edges = (10**9, 10**9) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 10**9))
+    edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
     consts = (
         ("K", k),
         ("G", group),
@@ -155,11 +155,7 @@ def linear_steps(
         ("UNROLL", 2 if rows == 1 and group // 32 % 2 == 0 else 1),
         ("NORM", int(fold_norm)),
         ("NORM_SIZE", k // 4 if fold_norm else 1),
-        ("BIAS", int(bias)),
-        ("RESIDUAL", int(residual is not None)),
-        ("SWIGLU", strips[0] if swiglu else 0),
-        ("STRIP1", edges[0]),
-        ("STRIP2", edges[1]),
+        ("SWIGLU", int(swiglu)),
         *texture_consts(limits),
     )
     rename = [("x", x), ("norm", norm if fold_norm and norm else "none"), ("res", residual or "none")]
@@ -173,7 +169,19 @@ def linear_steps(
         steps.append(
             Step(
                 "linear_q4gsw_strips_subgroup" if subgroup else "linear_q4gsw_strips",
-                (("n0", wide[0]), ("n1", wide[1]), ("n2", wide[2]), ("rows", live), ("out_row", first), ("eps", eps)),
+                (
+                    ("n0", wide[0]),
+                    ("n1", wide[1]),
+                    ("n2", wide[2]),
+                    ("strip1", edges[0]),
+                    ("strip2", edges[1]),
+                    ("up_strip", strips[0]),
+                    ("rows", live),
+                    ("out_row", first),
+                    ("bias", int(bias)),
+                    ("residual", int(residual is not None)),
+                    ("eps", eps),
+                ),
                 (strips[0] if swiglu else ceil_div(sum(strips), 2), ceil_div(live, rows), 1),
                 consts,
                 ((x, Window(first * k * 4, window * k * 4)),),
