@@ -26,6 +26,9 @@ GPU_DTYPE = {
 }
 
 
+SLOTS = 64  # SymInts that kernels can read: the array in wgsl/slots.wgsl
+
+
 @dataclass(frozen=True, slots=True)
 class Sym:
     """Stands for the live value of a SymInt inside a shape attribute."""
@@ -90,6 +93,8 @@ class Graph:
         self.nodes: list[Node] = []
         for index, call in enumerate(vk.chain):
             self.nodes.append(self._bind(index, call, registry[call.name]))
+        if self.slot_count > SLOTS:
+            raise UnsupportedError(f"{self.slot_count} positions are read by kernels, {SLOTS} have a place")
         self.readers: dict[int, list[int]] = {}
         for node in self.nodes:
             for v in {*node.tensors.values(), *node.syms.values(), *_shape_syms(node.attrs)}:
@@ -168,14 +173,14 @@ class Graph:
         if op.alias and op.alias in tensors:
             source = self.tensors[self.tensors[tensors[op.alias]].root]
             out = self.tensors[outs[0]]
-            if not source.mutable and GPU_DTYPE[source.dtype] == GPU_DTYPE[out.dtype]:
+            if not source.mutable and _same_memory(source.dtype, out.dtype):
                 self.tensors[out.id] = Tensor(out.id, out.dtype, out.max_dims, source.id)
         facts = (
             op.name,
             tuple((n, self.tensors[v].dtype, self.tensors[v].max_dims) for n, v in tensors.items()),
             tuple(attrs.items()),
             tuple(slots.items()),
-            tuple(self.tensors[v].max_dims for v in outs if v in self.tensors),
+            tuple((self.tensors[v].dtype, self.tensors[v].max_dims) for v in outs if v in self.tensors),
             op.alias and self.tensors[outs[0]].root != outs[0],
         )
         key = self._keys.setdefault(facts, len(self._keys))
@@ -199,6 +204,12 @@ class Graph:
         return ids
 
 
+def _same_memory(source: str, target: str) -> bool:
+    """Whether a tensor can be read as the other dtype: both look alike on the GPU, and no value is narrowed."""
+    narrower = source != target and target in ("bool", "int8", "uint8")
+    return GPU_DTYPE[source] == GPU_DTYPE[target] and not narrower
+
+
 def _kind(value: Value) -> str:
     return "null" if value is None else type(value).__name__
 
@@ -214,8 +225,8 @@ def _attribute(
     number = isinstance(value, bool | int | float)
     if kind in ("int", "sym") and isinstance(value, int):
         return int(value)
-    if kind in ("int", "sym") and number and float(value) == int(value):  # type: ignore[arg-type]
-        return int(value)  # type: ignore[arg-type]
+    if kind in ("int", "sym") and (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
+        return int(value)
     if kind == "num" and number:
         return float(value)  # type: ignore[arg-type]
     if kind == "bool" and number:

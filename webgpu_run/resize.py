@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import RunError, ShapeError
+from .errors import RunError, ShapeError, UnsupportedError
 from .graph import Graph, Node, Sym
 from .op import Args, Array, Limits, Plan
 from .shapes import Dims
@@ -37,7 +37,8 @@ class Engine:
         self.planned = 0  # plans ever made current, for tests and traces
         self._memo: dict[Any, Plan] = {}
         self._bounds: dict[tuple[int, int], str] = {}
-        self._data_nodes = [n for n in graph.nodes if n.op.reads_data]
+        self._unchecked = True  # no call has compared the positions with their bounds yet
+        self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
         self.plans = [first.plans[i] for i in range(len(graph.nodes))]
@@ -62,15 +63,14 @@ class Engine:
                 self._check_live(v, new, f"input {i}")
                 dims[v] = new
                 dirty.update(dict.fromkeys(graph.readers.get(v, ())))
-        for node in self._data_nodes:
-            if next(iter(node.tensors.values())) in data:
-                dirty[node.index] = None
+        dirty.update(dict.fromkeys(self._data_nodes))
         if force:
             dirty = dict.fromkeys(range(len(graph.nodes)))
         delta = self._walk(dims, data, dirty)
         self._check_bounds(delta)
         if prepare:
             prepare(delta)
+        self._unchecked = False
         self.live.update(delta.dims)
         self.syms.update(delta.syms)
         for i, plan in delta.plans.items():
@@ -105,18 +105,14 @@ class Engine:
     def _plan(self, node: Node, dims: Mapping[str, Dims], attrs: Mapping[str, Any], data: Mapping[int, Array]) -> Plan:
         tensors = self.graph.tensors
         if node.op.reads_data:
-            attrs = {**attrs, "data": data.get(node.tensors[node.op.reads_data])}
+            attrs = {**attrs, "data": self._data(node, dims[node.op.reads_data], data)}
         if node.op.alias:
             attrs = {**attrs, "aliased": tensors[node.outs[0]].root != node.outs[0]}
         args = Args(
             dims,
             attrs,
             max_dims={name: self._declared[v] for name, v in node.tensors.items()}
-            | {
-                name: self._declared[v]
-                for name, v in zip(node.op.outs, node.outs, strict=True)
-                if v in tensors
-            },
+            | {name: self._declared[v] for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors},
             dtypes={name: tensors[v].dtype for name, v in node.tensors.items()}
             | {name: tensors[v].dtype for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors},
             slots=node.slots,
@@ -129,6 +125,20 @@ class Engine:
             raise ShapeError(f"{node.op.name} (node {node.index}): {err}") from err
         return plan
 
+    def _source(self, node: Node) -> int:
+        """The tensor whose host data the node's plan reads; only an input's, or a constant's, is known to the host."""
+        assert node.op.reads_data
+        v = self.graph.tensors[node.tensors[node.op.reads_data]].root
+        if v not in self.graph.input_ids and not self.graph.is_constant(v):
+            raise UnsupportedError(f"{node.op.name} (node {node.index}) reads a tensor that is computed on the device")
+        return v
+
+    def _data(self, node: Node, dims: Dims, data: Mapping[int, Array]) -> Array | None:
+        v = self._source(node)
+        if self.graph.is_constant(v):
+            return self.graph.constant(v).reshape(dims)
+        return data[v].reshape(dims) if v in data else None
+
     def _walk(self, dims: dict[int, Dims], data: Mapping[int, Array], dirty: Mapping[int, None]) -> Delta:
         """Plan every dirty node once, in execution order, and what follows from it."""
         graph, dims, syms = self.graph, dict(dims), dict[int, int]()
@@ -139,7 +149,7 @@ class Engine:
             index = heapq.heappop(heap)
             node = graph.nodes[index]
             plan = self.plan(node, dims, syms, data)
-            if not self.plans or plan is not self.plans[index] and (plan.sym is None or plan != self.plans[index]):
+            if not self.plans or (plan is not self.plans[index] and (plan.sym is None or plan != self.plans[index])):
                 plans[index] = plan
             changed: list[int] = []
             if plan.sym is not None:
@@ -162,7 +172,9 @@ class Engine:
     def _check_live(self, v: int, new: Dims, what: str) -> None:
         most = self._declared[v]
         if len(new) != len(most):
-            raise ShapeError(f"{what} has rank {len(new)} {list(new)}, the graph was built for rank {len(most)} {list(most)}")
+            raise ShapeError(
+                f"{what} has rank {len(new)} {list(new)}, the graph was built for rank {len(most)} {list(most)}"
+            )
         for axis, (n, m) in enumerate(zip(new, most, strict=True)):
             if n > m:
                 raise ShapeError(f"{what}: dim {axis} is {n}, the largest it was built for is {m} (of {list(most)})")
@@ -177,7 +189,7 @@ class Engine:
         return found
 
     def _check_bounds(self, delta: Delta) -> None:
-        if not delta.plans and not delta.syms:
+        if not delta.plans and not delta.syms and not self._unchecked:
             return
         bounds = self._all_bounds(delta.plans) if delta.plans else self._bounds
         values = self.slot_values(delta.syms)

@@ -148,6 +148,11 @@ def to_copy(a: Args, limits: Limits) -> Plan:
     """A cast; between types that look alike on the GPU it is the same memory, unless it narrows."""
     if a.attrs.get("aliased") or not prod(a["x"]):
         return copied(a, a["x"], limits) if prod(a["x"]) else Plan((a["x"],), (), "empty")
-    expr = {"bool": "select(OUT_T(0), OUT_T(1), x != IN_T(0))", "int8": "(OUT_T(x) << vec4<u32>(24)) >> vec4<u32>(24)"}
+    shift = "vec4<u32>(24u)" if prod(a["x"]) % 4 == 0 else "24u"
+    expr = {
+        "bool": "select(OUT_T(0), OUT_T(1), x != IN_T(0))",
+        "int8": f"(OUT_T(x) << {shift}) >> {shift}",
+        "uint8": "OUT_T(x) & OUT_T(255)",
+    }
     step = unary_step(a, expr.get(a.dtypes.get("out", ""), "OUT_T(x)"), limits)
     return Plan((a["x"],), (step,), "cast")
