@@ -77,8 +77,11 @@ def raw(root: Path, spec: dict[str, Any]) -> Array:
 
 def read_cases(directory: Path) -> list[Case]:
     """The cases of one set, in the manifest's order; the outputs of one program are one case."""
+    manifest = directory / "manifest.json"
+    if not manifest.exists():
+        raise SystemExit(f"{directory} has no manifest.json; make_peer_tests.py makes one")
     grouped: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for entry in json.loads((directory / "manifest.json").read_text()):
+    for entry in json.loads(manifest.read_text()):
         grouped[entry["op"], entry["pte"]].append(entry)
     return [
         Case(op, Path(pte).stem.removeprefix(f"{op}__"), str(directory), tuple(entries))
