@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -224,6 +225,31 @@ class Device:
             self._pending = 0
             self.check()
             self.wait()
+
+    def submit(self, encoder: Any) -> None:
+        """Finish an encoder and put it in the queue."""
+        self.check()
+        with self._errors("submit"):
+            self.handle.queue.submit([encoder.finish()])
+
+    def read_mapped(self, staging: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+        """What a call copied to a staging buffer, as soon as the call is done."""
+        count = math.prod(dims)
+        if not count:
+            return np.zeros(dims, dtype)
+        nbytes = align(count * dtype.itemsize, 8)
+        self.check()
+        with self._errors("readback"):
+            staging.map_sync("READ", 0, nbytes)
+            data = np.frombuffer(staging.read_mapped(0, nbytes, copy=False), dtype, count).reshape(dims).copy()
+            staging.unmap()
+        return data
+
+    def read(self, buffer: Any, nbytes: int) -> bytes:
+        """A buffer's first bytes, once all submitted work is done."""
+        self.check()
+        with self._errors("readback"):
+            return bytes(self.handle.queue.read_buffer(buffer, 0, nbytes))
 
     def wait(self) -> None:
         """Until all submitted work is done. (wgpu 0.32's own call for this raises; a 4-byte readback waits as well.)"""

@@ -1,10 +1,9 @@
-"""Runs a planned graph on a device: memory, constants, the parameter arena, and one command stream a call."""
+"""Runs a planned graph on a device: the parameter arena, and one command stream a call."""
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +11,16 @@ import numpy as np
 
 from . import kernel as kernels
 from .device import Device
-from .errors import RunError
-from .graph import GPU_DTYPE, SLOTS, Graph, Node
-from .op import Args, Array, Packed, Plan, Resource, Step
+from .errors import RunError, UnsupportedError
+from .graph import GPU_DTYPE, Node
+from .op import Array, Plan, Step
+from .residency import Progress, Residency
 from .resize import Delta, Engine
-from .shapes import align, prod
+from .shapes import Dims, align, prod
 
-Progress = Callable[[str, int, int], None]  # what, done, total
+__all__ = ["SLOTS", "CallStats", "Dispatch", "Executor", "Progress", "Ticket"]
+SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
+_QUERIES = 4096
 
 
 @dataclass(slots=True)
@@ -32,8 +34,8 @@ class Dispatch:
     grid: tuple[int, int, int]
     gpu_ns: int
     work: tuple[int, int]
-    dims: tuple[int, ...] = ()  # live dims of the node's first output
-    begin_ns: int = 0  # on the device's own clock
+    live_dims: Dims = ()
+    begin_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class CallStats:
 
     host_ns: int = 0  # everything but waiting for the device
     wait_ns: int = 0
-    compile_ns: int = 0  # planning and making pipelines, part of host_ns
+    compile_ns: int = 0  # of host_ns: resizing, with the pipelines and bind groups it needed
     gpu_ns: int = 0  # sum of dispatches, when timed
     arena_bytes: int = 0
     upload_bytes: int = 0
@@ -62,163 +64,56 @@ class _Command:
     objects: tuple[Any, Any]  # keeps the wgpu objects behind the handles alive
 
 
-class Memory:
-    """Which roots share a buffer: greedy by lifetime, so that no live tensor is ever overwritten."""
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A submitted call whose outputs have not been read: (tensor, live dims, staging buffer) each."""
 
-    def __init__(self, graph: Graph, sizes: Mapping[int, int]) -> None:
-        last: dict[int, int] = {}
-        for node in graph.nodes:
-            for v in (*node.tensors.values(), *node.outs):
-                if v in graph.tensors:
-                    last[graph.tensors[v].root] = node.index
-        own = {graph.tensors[v].root for v in (*graph.input_ids, *graph.output_ids) if v in graph.tensors}
-        self.place: dict[int, int] = {}  # root -> buffer
-        self.sizes: list[int] = []
-        free: list[int] = []
-
-        def take(root: int, shared: bool) -> None:
-            size = sizes[root]
-            fits = [b for b in free if shared]
-            if fits:  # the smallest that holds it, else the largest, grown
-                best = min(fits, key=lambda b: (self.sizes[b] < size, abs(self.sizes[b] - size)))
-                free.remove(best)
-                self.sizes[best] = max(self.sizes[best], size)
-                self.place[root] = best
-            else:
-                self.place[root] = len(self.sizes)
-                self.sizes.append(size)
-
-        for root in sorted(own):
-            if graph.tensors[root].constant < 0:
-                take(root, False)
-        for node in graph.nodes:
-            roots = [graph.tensors[v].root for v in node.outs if v in graph.tensors]
-            for root in roots:
-                if root not in self.place and graph.tensors[root].constant < 0:
-                    take(root, True)
-            for v in {*node.tensors.values(), *node.outs}:
-                root = graph.tensors[v].root if v in graph.tensors else -1
-                if root in self.place and root not in own and last[root] == node.index and self.place[root] not in free:
-                    free.append(self.place[root])
+    reads: tuple[tuple[int, Dims, Any], ...]
+    commands: Sequence[_Command] = ()  # when timed
 
 
 class Executor:
-    """GPU state of one graph: buffers at their largest, bind groups made once, the arena, the command list."""
+    """The command list of the current plans, with bind groups made once, and the arena their uniforms are in."""
 
     def __init__(self, engine: Engine, device: Device, progress: Progress | None = None) -> None:
         self.engine, self.graph, self.device = engine, engine.graph, device
-        graph = self.graph
         self.limits = device.limits
-        sizes = {
-            v: prod(t.max_dims) * 4 + 1024 for v, t in graph.tensors.items() if t.root == v and t.constant < 0
-        }  # 1 KiB of slack: kernels that bind a row as a uniform read whole vectors
-        for node, plan in zip(graph.nodes, engine.plans, strict=True):
-            for step in plan.steps:
-                for name, window in step.windows:
-                    v = node.tensors.get(name)
-                    root = graph.tensors[v].root if v is not None else -1
-                    if root in sizes:
-                        sizes[root] = max(sizes[root], window.offset + window.nbytes)
-        self.memory = Memory(graph, sizes)
-        made = [device.buffer(n, "activation") for n in self.memory.sizes]
-        self.buffers: dict[int, Any] = {root: made[b] for root, b in self.memory.place.items()}
-        self.state: list[Any] = []
-        self._resources: dict[tuple[int, str], Any] = {}
-        self._packs: dict[Any, Any] = {}
-        self._constants: dict[Any, Any] = {}
-        self._load(progress)
-        self._slot_bytes = 4 * SLOTS
+        self.resident = Residency(engine, device, progress)
+        self.buffers = self.resident.buffers
+        if self.graph.slot_count > SLOTS:
+            raise UnsupportedError(f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS}")
         self._arena_at: list[int] = []
-        least = max(4 * device.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
-        at = align(self._slot_bytes, device.limits.uniform_align)
+        least = max(4 * self.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
+        at = align(4 * SLOTS, self.limits.uniform_align)
         for plan in engine.plans:
             self._arena_at.append(at)
             at += max(least, sum(self._params_room(step) for step in plan.steps))
         self.arena = np.zeros(at, np.uint8)
         self._arena_buffer = device.buffer(at, "parameters")
-        self._written = np.zeros(0, np.uint8)
+        self._changed: tuple[int, int] | None = (0, at)
+        self._slots: list[int] = []
         self._groups: dict[Any, Any] = {}
-        self._lists: list[list[_Command]] = [[] for _ in graph.nodes]
+        self._lists: list[list[_Command]] = [[] for _ in self.graph.nodes]
         self._commands: list[_Command] = []
         self._stale = True
         self._pending: dict[int, list[_Command]] = {}
-        self._staging: dict[int, Any] = {}
+        self._staging: dict[tuple[int, int], Any] = {}
+        self._calls = 0
         self._queries: Any = None
-        self.readbacks: tuple[int, ...] = graph.output_ids
+        self.readbacks: tuple[int, ...] = self.graph.output_ids
+        self._skipped: frozenset[int] = frozenset()
+        # an input that only SymInts are read from never has to reach the device
+        self._inputs = {
+            v
+            for v in self.graph.input_ids
+            if v in self.graph.output_ids
+            or any(self.graph.nodes[i].op.out_kind != "symint" for i in self.graph.readers.get(v, ()))
+        }
 
-    # -- constants -----------------------------------------------------------------------------------------------
-
-    def _load(self, progress: Progress | None) -> None:
-        graph = self.graph
-        packing = [n for n in graph.nodes if n.op.pack or n.op.resources]
-        for done, node in enumerate(packing):
-            if progress:
-                progress("weights", done, len(packing))
-            args = self._static_args(node)
-            if node.op.pack:
-                self._pack(node, args)
-            if node.op.resources:
-                for name, resource in node.op.resources(args, self.limits).items():
-                    self._resources[(node.index, name)] = self._resource(node, name, resource)
-        for v, tensor in graph.tensors.items():
-            if tensor.mutable and tensor.constant >= 0:
-                self._constant_buffer(v)
-        if progress and packing:
-            progress("weights", len(packing), len(packing))
-
-    def _static_args(self, node: Node) -> Args:
-        tensors = self.graph.tensors
-        dims = {name: tensors[v].max_dims for name, v in node.tensors.items()}
-        dims |= {name: tensors[v].max_dims for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors}
-        return Args(dims, node.attrs, dtypes={name: tensors[v].dtype for name, v in node.tensors.items()}, slots=node.slots)
-
-    def _pack(self, node: Node, args: Args) -> None:
-        """Packed constants of a node; equal inputs are packed once, equal results are uploaded once."""
-        graph = self.graph
-        assert node.op.pack
-        raw = {n: v for n, v in node.tensors.items() if graph.is_constant(v)}
-        ids = tuple((n, graph.tensors[graph.tensors[v].root].constant) for n, v in raw.items())
-        key = (node.op.pack, ids, tuple(sorted((k, str(v)) for k, v in node.attrs.items())))
-        if key not in self._packs:
-            packed = node.op.pack(args, {n: graph.constant(v) for n, v in raw.items()}, self.limits)
-            self._packs[key] = {name: self._upload(name, item) for name, item in packed.items()}
-        for name, resource in self._packs[key].items():
-            self._resources[(node.index, name)] = resource
-
-    def _upload(self, name: str, packed: Packed) -> Any:
-        data = np.ascontiguousarray(packed.data)
-        digest = (packed.texture, data.shape, hashlib.blake2b(data.view(np.uint8).data, digest_size=16).digest())
-        if digest not in self._constants:
-            if packed.texture:
-                self._constants[digest] = self.device.texture(data, f"constant {name}")
-            else:
-                self._constants[digest] = buffer = self.device.buffer(data.nbytes, f"constant {name}")
-                self.device.write(buffer, data)
-        return self._constants[digest]
-
-    def _resource(self, node: Node, name: str, resource: Resource) -> Any:
-        if resource.state:
-            buffer = self.device.buffer(resource.nbytes, f"{node.op.short} {name}")
-            self.state.append(buffer)
-            return buffer
-        key = ("scratch", name)  # dispatches of one pass run in order, so all nodes may share it
-        size = max(resource.nbytes, 16)
-        if key not in self._constants or self._constants[key].size < size:
-            self._constants[key] = self.device.buffer(size, f"scratch {name}")
-        return self._constants[key]
-
-    def _constant_buffer(self, v: int) -> Any:
-        """A constant as kernels read it without packing: floats as f32, integers as i32."""
-        root = self.graph.tensors[v].root
-        if root not in self.buffers:
-            data = self.graph.constant(root)
-            data = data.astype(GPU_DTYPE[data.dtype.name], copy=False)
-            buffer = self.device.buffer(data.nbytes, f"constant {root}")
-            self.device.write(buffer, data)
-            self.buffers[root] = buffer
-            if self.graph.tensors[root].mutable:
-                self.state.append(buffer)
-        return self.buffers[root]
+    def skip(self, nodes: frozenset[int]) -> None:
+        """Leave these nodes out of the command stream: nothing that is read back may depend on them."""
+        if nodes != self._skipped:
+            self._skipped, self._stale = nodes, True
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -230,11 +125,22 @@ class Executor:
         for i, commands in self._pending.items():
             self._lists[i] = commands
             for command in commands:
-                data = command.step.uniform()
-                self.arena[command.params_at : command.params_at + len(data)] = np.frombuffer(data, np.uint8)
+                self._put(command.params_at, command.step.uniform())
         if self._pending:
             self._stale = True
         self._pending = {}
+        slots = self.engine.slot_values()
+        if slots != self._slots:
+            self._slots = slots
+            self._put(0, np.asarray(slots, np.int32).tobytes())
+
+    def _put(self, at: int, data: bytes) -> None:
+        """Set bytes of the arena, and widen what the next write has to carry if they are new."""
+        end = at + len(data)
+        if self.arena[at:end].tobytes() != data:
+            self.arena[at:end] = np.frombuffer(data, np.uint8)
+            lo, hi = self._changed or (at, end)
+            self._changed = (min(lo, at), max(hi, end))
 
     def _make(self, node: Node, plan: Plan) -> list[_Command]:
         commands = []
@@ -274,122 +180,101 @@ class Executor:
                 out.append((self._arena_buffer, params_at, size))
                 continue
             if name == "slots":
-                out.append((self._arena_buffer, 0, self._slot_bytes))
+                out.append((self._arena_buffer, 0, 4 * SLOTS))
                 continue
-            resource = self._find(node, name)
+            resource = self.resident.find(node, name)
             if binding.kind in ("texture", "image"):
                 out.append(resource)
                 continue
             window = windows.get(name)
-            if window:
-                if window.offset + window.nbytes > resource.size:
-                    raise RunError(f"{node.label}: the window of {name} ends past its buffer")
-                out.append((resource, window.offset, window.nbytes))
-            else:
-                size = resource.size
-                if binding.kind != "uniform" and size > self.limits.max_binding:
-                    raise RunError(f"{node.label}: {name} is {size:,} bytes, a binding holds {self.limits.max_binding:,}")
-                out.append((resource, 0, size))
+            offset, size = (window.offset, window.nbytes) if window else (0, resource.size)
+            if offset + size > resource.size:
+                raise RunError(f"{node.label}: the window of {name} ends past its buffer")
+            if binding.kind == "uniform":
+                size = min(size, self.limits.max_uniform)
+            elif size > self.limits.max_binding:
+                raise UnsupportedError(
+                    f"{node.label}: {name} is {size:,} bytes, the adapter binds at most {self.limits.max_binding:,}"
+                )
+            out.append((resource, offset, size))
         return out
-
-    def _find(self, node: Node, name: str) -> Any:
-        if (node.index, name) in self._resources:
-            return self._resources[(node.index, name)]
-        if name in node.tensors:
-            v = node.tensors[name]
-        elif name in node.op.outs:
-            v = node.outs[node.op.outs.index(name)]
-        else:
-            raise RunError(f"{node.label}: no argument {name}")
-        root = self.graph.tensors[v].root
-        if root in self.buffers:
-            return self.buffers[root]
-        return self._constant_buffer(v)
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def upload(self, inputs: Sequence[Array], stats: CallStats) -> None:
-        """Live bytes of the inputs; 64-bit ones are narrowed."""
+    def upload(self, inputs: Sequence[Array], stats: CallStats, *, fed: Sequence[int] = ()) -> None:
+        """Live bytes of the inputs that the device reads, 64-bit ones narrowed; those in `fed` are there already."""
         for v, array in zip(self.graph.input_ids, inputs, strict=True):
-            root = self.graph.tensors[v].root
+            if v not in self._inputs or v in fed:
+                continue
             data = np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
-            if data.nbytes and root in self.buffers:
-                self.device.write(self.buffers[root], data)
+            if data.nbytes:
+                self.device.write(self.buffers[self.graph.tensors[v].root], data)
                 stats.upload_bytes += data.nbytes
 
     def write_arena(self, stats: CallStats) -> None:
         """One write of what changed since the last one, or none."""
-        values = np.asarray(self.engine.slot_values(), np.int32).view(np.uint8)
-        self.arena[: values.nbytes] = values
-        lo, hi = 0, self.arena.size
-        if self._written.size:
-            diff = np.flatnonzero(self.arena != self._written)
-            if not diff.size:
-                return
-            lo, hi = int(diff[0]) & ~3, align(int(diff[-1]) + 1, 4)
-        self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
-        if not self._written.size:
-            self._written = np.zeros_like(self.arena)
-        self._written[lo:hi] = self.arena[lo:hi]  # only now: a write that failed is tried again by the next call
-        stats.arena_bytes += hi - lo
+        if self._changed:
+            lo, hi = self._changed[0] & ~3, align(self._changed[1], 4)
+            self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
+            self._changed = None  # only now: a write that failed is tried again by the next call
+            stats.arena_bytes += hi - lo
 
     def commands(self) -> list[_Command]:
+        """The command stream of the current plans."""
         if self._stale:
-            self._commands = [c for commands in self._lists for c in commands]
+            self._commands = [c for i, commands in enumerate(self._lists) if i not in self._skipped for c in commands]
             self._stale = False
         return self._commands
 
     def execute(self, stats: CallStats, *, timed: bool = False) -> list[Array]:
         """Run the current plans; outputs at their live shapes."""
+        return self.collect(self.submit(stats, timed=timed), stats)
+
+    def submit(
+        self, stats: CallStats, *, timed: bool = False, feed: Sequence[tuple[int, int]] = ()
+    ) -> Ticket:
+        """Put the current plans in the queue. `feed` first copies one tensor's live bytes into another, on the device."""
         device, handle = self.device, self.device.handle
         commands = self.commands()
-        stats.dispatches = len(commands)
+        stats.dispatches += len(commands)
+        timed = timed and device.timestamps
         encoder = handle.create_command_encoder()
-        if timed and device.timestamps:
+        for source, target in feed:
+            nbytes = prod(self.engine.live[target]) * 4
+            encoder.copy_buffer_to_buffer(self.resident.source(source), 0, self.resident.source(target), 0, nbytes)
+        if timed:
             self._encode_timed(encoder, commands)
         else:
             self._encode(encoder, commands)
+        self._calls ^= 1  # two calls may be in flight: each has staging buffers of its own
         reads = []
         for v in self.readbacks:
-            tensor = self.graph.tensors[v]
-            nbytes = prod(self.engine.live[v]) * 4
+            dims = self.engine.live[v]
+            nbytes = prod(dims) * 4
+            key = (v, self._calls)
             if nbytes:
-                source = self._source(v)
-                if v not in self._staging:
-                    self._staging[v] = device.buffer(prod(tensor.max_dims) * 4, "readback", read=True)
-                encoder.copy_buffer_to_buffer(source, 0, self._staging[v], 0, align(nbytes, 4))
-            reads.append((v, nbytes))
+                if key not in self._staging:
+                    most = prod(self.graph.tensors[v].max_dims) * 4
+                    self._staging[key] = device.buffer(most, "readback", read=True)
+                encoder.copy_buffer_to_buffer(self.resident.source(v), 0, self._staging[key], 0, nbytes)
+            reads.append((v, dims, self._staging.get(key)))
             stats.read_bytes += nbytes
-        device.check()
-        with device._errors("submit"):
-            handle.queue.submit([encoder.finish()])
+        device.submit(encoder)
+        return Ticket(tuple(reads), commands if timed else ())
+
+    def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
+        """Wait for a submitted call and read its outputs."""
         start = time.perf_counter_ns()
-        outs = []
-        for v, nbytes in reads:
-            outs.append(self._read(v, nbytes))
-        if not reads:
-            device.wait()
+        outs = [
+            self.device.read_mapped(staging, np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype]), dims)
+            for v, dims, staging in ticket.reads
+        ]
+        if not outs:
+            self.device.wait()
         stats.wait_ns += time.perf_counter_ns() - start
-        if timed and device.timestamps:
-            self._collect(commands, stats)
+        if ticket.commands:
+            self._collect_times(ticket.commands, stats)
         return outs
-
-    def _source(self, v: int) -> Any:
-        root = self.graph.tensors[v].root
-        return self.buffers[root] if root in self.buffers else self._constant_buffer(v)
-
-    def _read(self, v: int, nbytes: int) -> Array:
-        tensor = self.graph.tensors[v]
-        dims = self.engine.live[v]
-        gpu = np.dtype(GPU_DTYPE[tensor.dtype])
-        if not nbytes:
-            return np.zeros(dims, gpu)
-        staging = self._staging[v]
-        with self.device._errors("readback"):
-            staging.map_sync("READ", 0, align(nbytes, 8))
-            data = np.frombuffer(staging.read_mapped(0, align(nbytes, 8), copy=False), gpu, nbytes // 4).reshape(dims).copy()
-            staging.unmap()
-        return data
 
     def _encode(self, encoder: Any, commands: Sequence[_Command]) -> None:
         """One pass through wgpu's C handles: a third of the cost of its Python objects, with errors raised by finish()."""
@@ -415,9 +300,9 @@ class Executor:
         """A pass a dispatch, each between two timestamps."""
         use = self.device.wgpu.BufferUsage
         if self._queries is None:
-            self._queries = self.device.handle.create_query_set(type="timestamp", count=4096)
-            self._resolved = self.device.handle.create_buffer(size=4096 * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
-        n = min(len(commands), 2048)
+            self._queries = self.device.handle.create_query_set(type="timestamp", count=_QUERIES)
+            self._resolved = self.device.handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
+        n = min(len(commands), _QUERIES // 2)
         for i, c in enumerate(commands):
             writes = {"query_set": self._queries, "beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
             compute = encoder.begin_compute_pass(timestamp_writes=writes) if i < n else encoder.begin_compute_pass()
@@ -428,26 +313,15 @@ class Executor:
         if n:
             encoder.resolve_query_set(self._queries, 0, 2 * n, self._resolved, 0)
 
-    def _collect(self, commands: Sequence[_Command], stats: CallStats) -> None:
-        n = min(len(commands), 2048)
-        if not n:
-            return
+    def _collect_times(self, commands: Sequence[_Command], stats: CallStats) -> None:
+        n = min(len(commands), _QUERIES // 2)
         ticks = np.frombuffer(self.device.handle.queue.read_buffer(self._resolved, 0, n * 16), np.uint64).reshape(n, 2)
         for c, (begin, end) in zip(commands, ticks, strict=False):
             node = self.graph.nodes[c.node]
             ns = max(0, int(end) - int(begin))
+            route, live = self.engine.plans[c.node].route, self.engine.live.get(node.outs[0], ())
             stats.timed.append(
-                Dispatch(
-                    c.node,
-                    node.op.short,
-                    c.step.kernel,
-                    self.engine.plans[c.node].route,
-                    c.step.grid,
-                    ns,
-                    c.step.work,
-                    self.engine.live.get(node.outs[0], ()),
-                    int(begin),
-                )
+                Dispatch(c.node, node.op.short, c.step.kernel, route, c.step.grid, ns, c.step.work, live, int(begin))
             )
             stats.gpu_ns += ns
 
@@ -457,9 +331,7 @@ class Executor:
         if commands:
             encoder = self.device.handle.create_command_encoder()
             self._encode(encoder, commands)
-            self.device.check()
-            with self.device._errors("submit"):
-                self.device.handle.queue.submit([encoder.finish()])
+            self.device.submit(encoder)
 
     def read(self, v: int) -> Array:
         """What a tensor holds now, at its live shape; memory is shared, so only until another tensor is written there."""
@@ -467,12 +339,8 @@ class Executor:
         count = prod(dims)
         if not count:
             return np.zeros(dims, dtype)
-        self.device.check()
-        with self.device._errors("readback"):
-            data = self.device.handle.queue.read_buffer(self._source(v), 0, count * 4)
-        return np.frombuffer(data, dtype, count).reshape(dims)
+        return np.frombuffer(self.device.read(self.resident.source(v), count * 4), dtype, count).reshape(dims)
 
     def reset(self) -> None:
         """Zero what persists between calls."""
-        if self.state:
-            self.device.zero(self.state)
+        self.resident.reset()

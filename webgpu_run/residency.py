@@ -1,0 +1,135 @@
+"""What of a graph lives on the device: activations at their largest, constants as kernels read them, state, scratch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .device import Device
+from .errors import RunError
+from .graph import GPU_DTYPE, Graph, Node
+from .memory import Memory
+from .op import Args, Packed, Resource
+from .resize import Engine
+from .shapes import prod
+
+Progress = Callable[[str, int, int], None]  # what, done, total
+
+
+class Residency:
+    """Buffers and textures of one graph; nothing moves or is allocated after build, save constants used for the first time."""
+
+    def __init__(self, engine: Engine, device: Device, progress: Progress | None = None) -> None:
+        self.graph: Graph = engine.graph
+        self.device, self.limits = device, device.limits
+        graph = self.graph
+        sizes = {
+            v: prod(t.max_dims) * 4 + 1024 for v, t in graph.tensors.items() if t.root == v and t.constant < 0
+        }  # 1 KiB of slack: kernels that bind a row as a uniform read whole vectors
+        for node, plan in zip(graph.nodes, engine.plans, strict=True):
+            for step in plan.steps:
+                for name, window in step.windows:
+                    v = node.tensors.get(name)
+                    root = graph.tensors[v].root if v is not None else -1
+                    if root in sizes:
+                        sizes[root] = max(sizes[root], window.offset + window.nbytes)
+        self.memory = Memory(graph, sizes)
+        made = [device.buffer(n, "activation") for n in self.memory.sizes]
+        self.buffers: dict[int, Any] = {root: made[b] for root, b in self.memory.place.items()}
+        self.state: list[Any] = []
+        self._owned: dict[tuple[int, str], Any] = {}  # (node, binding) -> packed constant, state or scratch
+        self._packs: dict[Any, Any] = {}
+        self._uploads: dict[Any, Any] = {}
+        self._load(progress)
+
+    def find(self, node: Node, name: str) -> Any:
+        """The buffer or texture behind a kernel's binding."""
+        if (node.index, name) in self._owned:
+            return self._owned[(node.index, name)]
+        if name in node.tensors:
+            return self.source(node.tensors[name])
+        if name in node.op.outs:
+            return self.source(node.outs[node.op.outs.index(name)])
+        raise RunError(f"{node.label}: no argument {name}")
+
+    def source(self, v: int) -> Any:
+        """The buffer that holds a tensor; a constant is uploaded when it is first asked for: floats as f32, integers as i32."""
+        root = self.graph.tensors[v].root
+        if root not in self.buffers:
+            data = self.graph.constant(root)
+            data = data.astype(GPU_DTYPE[data.dtype.name], copy=False)
+            buffer = self.device.buffer(data.nbytes, f"constant {root}")
+            self.device.write(buffer, data)
+            self.buffers[root] = buffer
+            if self.graph.tensors[root].mutable:
+                self.state.append(buffer)
+        return self.buffers[root]
+
+    def reset(self) -> None:
+        """Zero what persists between calls."""
+        if self.state:
+            self.device.zero(self.state)
+
+    def _load(self, progress: Progress | None) -> None:
+        graph = self.graph
+        scratch: dict[str, int] = {}
+        users: list[tuple[int, str]] = []
+        packing = [n for n in graph.nodes if n.op.pack or n.op.resources]
+        for done, node in enumerate(packing):
+            if progress:
+                progress("weights", done, len(packing))
+            args = self._largest(node)
+            if node.op.pack:
+                self._pack(node, args)
+            for name, resource in (node.op.resources(args, self.limits) if node.op.resources else {}).items():
+                if resource.state:
+                    self._owned[(node.index, name)] = self._state(node, name, resource)
+                else:
+                    scratch[name] = max(scratch.get(name, 16), resource.nbytes)
+                    users.append((node.index, name))
+        # dispatches of one pass run in order and scratch outlives no node, so all nodes share one of each name
+        made = {name: self.device.buffer(nbytes, f"scratch {name}") for name, nbytes in scratch.items()}
+        self._owned |= {(index, name): made[name] for index, name in users}
+        for v, tensor in graph.tensors.items():
+            if tensor.mutable and tensor.constant >= 0:
+                self.source(v)
+        if progress and packing:
+            progress("weights", len(packing), len(packing))
+
+    def _largest(self, node: Node) -> Args:
+        tensors = self.graph.tensors
+        dims = {name: tensors[v].max_dims for name, v in node.tensors.items()}
+        dims |= {name: tensors[v].max_dims for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors}
+        return Args(dims, node.attrs, dtypes={name: tensors[v].dtype for name, v in node.tensors.items()}, slots=node.slots)
+
+    def _pack(self, node: Node, args: Args) -> None:
+        """Packed constants of a node; equal inputs are packed once, equal results are uploaded once."""
+        graph = self.graph
+        assert node.op.pack
+        raw = {n: v for n, v in node.tensors.items() if graph.is_constant(v)}
+        ids = tuple((n, graph.tensors[graph.tensors[v].root].constant) for n, v in raw.items())
+        key = (node.op.pack, ids, tuple(sorted((k, str(v)) for k, v in node.attrs.items())))
+        if key not in self._packs:
+            packed = node.op.pack(args, {n: graph.constant(v) for n, v in raw.items()}, self.limits)
+            self._packs[key] = {name: self._upload(name, item) for name, item in packed.items()}
+        for name, resource in self._packs[key].items():
+            self._owned[(node.index, name)] = resource
+
+    def _upload(self, name: str, packed: Packed) -> Any:
+        data = np.ascontiguousarray(packed.data)
+        digest = (packed.texture, data.shape, hashlib.blake2b(data.view(np.uint8).data, digest_size=16).digest())
+        if digest not in self._uploads:
+            if packed.texture:
+                self._uploads[digest] = self.device.texture(data, f"constant {name}")
+            else:
+                self._uploads[digest] = buffer = self.device.buffer(data.nbytes, f"constant {name}")
+                self.device.write(buffer, data)
+        return self._uploads[digest]
+
+    def _state(self, node: Node, name: str, resource: Resource) -> Any:
+        buffer = self.device.buffer(resource.nbytes, f"{node.op.short} {name}")
+        self.state.append(buffer)
+        return buffer
