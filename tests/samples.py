@@ -38,7 +38,7 @@ WEIGHT = bytes(range(64)) * 2  # float32 [4, 8]
 
 
 def add_graph() -> VkGraph:
-    """x[1, 8] + x, then + a constant: two ops, one named constant."""
+    """x[4, 8] + x, then + a constant: two ops, one named constant."""
     return VkGraph(
         version="0",
         chain=(OperatorCall(0, "aten.add.Tensor", (0, 0, 2, 3)), OperatorCall(1, "aten.add.Tensor", (3, 1, 2, 4))),

@@ -41,7 +41,7 @@ def test_headerless_file_keeps_cpu_constants() -> None:
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_fixture_round_trip(path: Path) -> None:
     program = pte.load(path)
-    again = pte.loads(ptewrite.dumps(program))
+    again = pte.loads(ptewrite.dumps(program))  # external weights come in as named data
     assert plain(again) == plain(program)
     assert again.metadata == program.metadata
 
@@ -59,6 +59,14 @@ def test_external_data() -> None:
         pte.loads(data)
     loaded = pte.loads(data, [ptewrite.ptd(named)])
     assert loaded.methods[0].delegates[0].constant(0).read() == WEIGHT
+
+
+def test_external_data_has_the_layout_of_real_files() -> None:
+    real = next((Path(__file__).parent / "fixtures").glob("*.ptd")).read_bytes()
+    ours = ptewrite.ptd({"a": b"1234", "b": b"5"})
+    assert real[4:24] == ours[4:24]  # identifiers, header length and the offset that the header pushes things to
+    with pytest.raises(FormatError, match=r"segments end at .*cut short"):
+        pte.loads(ptewrite.dumps(add_program()), [ours[:-1]])
 
 
 def test_metadata() -> None:

@@ -70,7 +70,7 @@ def load(model: str | None, data: tuple[str, ...] = ()) -> Program:
     path = model or bundled_model()
     if path is None:
         raise UsageError("no MODEL.pte given", hint="webgpu-run MODEL.pte --inspect")
-    return pte.load(path, data)
+    return pte.load(path, data or None)
 
 
 def main() -> NoReturn:

@@ -36,7 +36,7 @@ class _Header:
 def open_pte(source: Source) -> Container:
     """A .pte file, or an error that says what the file looks like instead."""
     head = _head(source, b"ET12", ".pte")
-    return _container(source, PTE, "Program", 0, _pte_header(source, head))
+    return _container(source, PTE, "Program", _pte_header(source, head))
 
 
 def _head(source: Source, magic: bytes, suffix: str) -> bytes:
@@ -47,11 +47,11 @@ def _head(source: Source, magic: bytes, suffix: str) -> bytes:
         if source.size < 16:
             raise FormatError(f"the file ends inside its header, at byte {source.size:#x} ({source.name})")
         return head
+    if len(head) < 8:
+        raise FormatError(f"not a {suffix} file: it has {len(head)} bytes only ({source.name})")
     seems = looks_like(source.read(0, min(source.size, 512)))
     if seems:
         raise FormatError(f"not a {suffix} file: it looks like {seems} ({source.name})")
-    if len(head) < 8:
-        raise FormatError(f"not a {suffix} file: it has {len(head)} bytes only ({source.name})")
     raise FormatError(f"not a {suffix} file: identifier {head[4:8]!r} at byte 0x4, not {magic!r} ({source.name})")
 
 
@@ -115,12 +115,12 @@ def open_ptd(source: Source) -> Container:
         raise FormatError(f"bad .ptd header at byte 0x8 ({source.name})")
     offset, size, base, nbytes = (_u64(head, at) for at in (16, 24, 32, 40))
     header = _check_header(source, _Header(offset + size, base, base + nbytes), 24)
-    return _container(source, PTD, "FlatTensor", offset, header)
+    return _container(source, PTD, "FlatTensor", header)
 
 
-def _container(source: Source, schema: Schema, table: str, start: int, header: _Header) -> Container:
+def _container(source: Source, schema: Schema, table: str, header: _Header) -> Container:
     path = Path(None, table)
-    reader = Reader(source.read(start, header.program_size - start), schema, base=start)
+    reader = Reader(source.read(0, header.program_size), schema)
     root = reader.root(table, path)
     segments = _segments(source, reader, root, path, header)
     return Container(source, reader, root, path, segments, _named(reader, root, path, segments))

@@ -25,6 +25,10 @@ class FormatError(RunError):
     exit_code = 3
 
 
+class MissingDataError(FormatError):
+    """The file names weights that it does not hold: they are in a .ptd file."""
+
+
 class UnsupportedError(RunError):
     """The file is well formed but asks for an op, dtype or version we do not have."""
 

@@ -16,6 +16,7 @@ from .schema import SCALARS, SIZES, Field, Schema, Table
 MAX_DEPTH = 64
 MAX_TABLES = 1_000_000
 MAX_VISITS = 8
+RECORD_COST = 16  # what a table weighs beside its bytes, so that many empty ones are not free
 
 Record = dict[str, Any]  # field name -> value; "@" is the table's position
 
@@ -128,7 +129,7 @@ class Reader:
             raise self.error(f"table of {layout.table_size} bytes runs past the end", pos, path)
         if vtable < pos + layout.table_size and pos < vtable + layout.vtable_size:
             raise self.error("table and vtable overlap", pos, path)
-        self._spend(layout.table_size, pos, path)
+        self._spend(layout.table_size + RECORD_COST, pos, path)
         record: Record = self._defaults[table.name].copy()
         record["@"] = pos
         for field, offset, tag in layout.fields:

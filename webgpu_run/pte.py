@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from .errors import FormatError
+from .errors import FormatError, MissingDataError
 from .source import Span
 from .vk import BoolList, DoubleList, IntList, VkGraph
 
@@ -183,12 +184,21 @@ def _plain(value: EValue) -> object:
     return list(value.items) if isinstance(value, IntList | DoubleList | BoolList) else value
 
 
-def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] = ()) -> Program:
-    """The program of a .pte file, with the external weights of these .ptd files."""
+def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | None = None) -> Program:
+    """The program of a .pte file, external weights from these .ptd files (None: those beside it, if it needs any)."""
     from . import pteread
     from .source import FileSource
 
-    return pteread.read(FileSource(path), [FileSource(extra) for extra in data])
+    source = FileSource(path)
+    try:
+        return pteread.read(source, [FileSource(extra) for extra in data or ()])
+    except MissingDataError as error:
+        beside = sorted(Path(path).resolve().parent.glob("*.ptd")) if data is None else []
+        if not beside:
+            raise MissingDataError(
+                str(error), hint="put the .ptd files beside the model, or name them: --data"
+            ) from None
+    return pteread.read(source, [FileSource(extra) for extra in beside])
 
 
 def loads(content: bytes, data: Sequence[bytes] = ()) -> Program:

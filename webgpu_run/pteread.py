@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from . import container
 from .container import Container
-from .errors import FormatError, GraphError, RunError, ShapeError, UnsupportedError
+from .errors import FormatError, GraphError, MissingDataError, RunError, ShapeError, UnsupportedError
 from .flat import Path, Record
 from .pte import (
     VULKAN,
@@ -236,7 +236,8 @@ class _Plan:
         if extra and extra["location"] == 1:
             span = self.shared.named.get(extra["fully_qualified_name"])
             if span is None:
-                raise self._error(f"no data named {extra['fully_qualified_name']!r} in the file", table, *where)
+                what = f"no data named {extra['fully_qualified_name']!r} in the file"
+                raise self._error(what, table, *where, kind=MissingDataError)
         elif index == 0:
             return None
         else:

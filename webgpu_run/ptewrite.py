@@ -30,6 +30,7 @@ from .vkwrite import blob_of, plain_value
 
 SEGMENT_ALIGNMENT = 128
 TENSOR_ALIGNMENT = 16
+PTD_HEADER = 48  # 40 bytes, padded so that what follows stays aligned
 _SCALAR_CODES = {name: code for code, (name, _) in SCALAR_TYPES.items()}
 
 
@@ -105,11 +106,11 @@ def ptd(named: Mapping[str, bytes]) -> bytes:
         "named_data": [{"key": key, "segment_index": i} for i, key in enumerate(named)],
     }
     body = flatwrite.write(PTD, "FlatTensor", record, b"FT01")
-    body = _shift_root(body, 40)
-    base = _align(len(body) + 40, SEGMENT_ALIGNMENT)
-    numbers = b"".join(n.to_bytes(8, "little") for n in (0, len(body) + 40, base, size))
-    head = body[:8] + b"FH01" + (40).to_bytes(4, "little") + numbers
-    return b"".join(_file(head + body[8:], offsets, spans, size).chunks())
+    total = len(body) + PTD_HEADER
+    numbers = (PTD_HEADER, len(body), _align(total, SEGMENT_ALIGNMENT), size)
+    head = b"FH01" + (40).to_bytes(4, "little") + b"".join(n.to_bytes(8, "little") for n in numbers)
+    body = _shift_root(body, PTD_HEADER)
+    return b"".join(_file(body[:8] + head.ljust(PTD_HEADER, b"\0") + body[8:], offsets, spans, size).chunks())
 
 
 def _insert_header(body: bytes, header: int, segment_size: int) -> bytes:

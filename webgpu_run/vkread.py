@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .errors import GraphError, RunError, ShapeError
+from .errors import GraphError, MissingDataError, RunError, ShapeError
 from .flat import Path, Reader, Record
 from .schema import VK
 from .source import Span
@@ -119,7 +119,7 @@ def _constants(
         if constant.offset is None:
             span = named(constant.key or "")
             if span is None:
-                raise reader.error(f"no data named {constant.key!r} in the file", record, here)
+                raise reader.error(f"no data named {constant.key!r} in the file", record, here, MissingDataError)
             available = span.nbytes
         elif constant.offset + constant.length > inline.nbytes:
             what = f"{constant.length} bytes at {constant.offset} of {inline.nbytes} bytes of constants"

@@ -1,0 +1,200 @@
+"""Files damaged at random or everywhere: each is read, or refused with our own error; nothing else escapes or hangs."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import FIXTURES, WEIGHT, add_program, every_kind, plain
+
+from webgpu_run import inspection, pte, ptewrite
+from webgpu_run.errors import FormatError, RunError
+from webgpu_run.vk import (
+    BoolList,
+    Constant,
+    DoubleList,
+    IntList,
+    OperatorCall,
+    SymInt,
+    Value,
+    ValueList,
+    VkGraph,
+    VkTensor,
+)
+from webgpu_run.vkwrite import program_of
+
+SLOW = 1.0  # seconds that a single file may take
+GROWTH = 64_000_000
+TWO = [path for path in FIXTURES if path.stem in ("tiny_dyn", "tiny_short")]
+
+
+def prefixes(size: int) -> Iterator[int]:
+    yield from range(min(size, 4096))
+    yield from range(4096, size, 64)
+
+
+@pytest.mark.parametrize("path", TWO, ids=lambda path: path.stem)
+def test_every_prefix_is_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = path.read_bytes()
+    count = 0
+    for size in prefixes(len(data)):
+        with pytest.raises(FormatError):
+            pte.loads(data[:size])
+        count += 1
+    assert count > 4096
+    with capsys.disabled():
+        print(f"\n{path.name}: {count} prefixes, all refused as a bad file")
+
+
+def flips(byte: int) -> set[int]:
+    return {byte ^ 1 << bit for bit in range(8)} | {0, 0xFF, byte + 1 & 0xFF, byte - 1 & 0xFF} - {byte}
+
+
+def regions(data: bytes) -> list[int]:
+    """Every byte of a file but its weights: header, program, delegate headers and graphs."""
+    program = pte.loads(data)
+    spans = [(0, program.program_size)]
+    spans += [(d.blob.offset, d.blob.offset + d.blob.nbytes) for m in program.methods for d in m.delegates]
+    return sorted({at for start, end in spans for at in range(start, min(end, len(data)))})
+
+
+def all_flips(data: bytes) -> Iterator[tuple[int, int]]:
+    return ((at, value) for at in regions(data) for value in sorted(flips(data[at])))
+
+
+def some_flips(per_byte: float) -> Callable[[bytes], Iterator[tuple[int, int]]]:
+    def pick(data: bytes) -> Iterator[tuple[int, int]]:
+        chance = random.Random(1)
+        for at in regions(data):
+            options = sorted(flips(data[at]))
+            for _ in range(int(per_byte) + (chance.random() < per_byte % 1)):
+                yield at, chance.choice(options)
+
+    return pick
+
+
+CORRUPTIONS: list[tuple[str, Callable[[], bytes], Callable[[bytes], Iterator[tuple[int, int]]], int]] = [
+    ("add", lambda: ptewrite.dumps(add_program()), all_flips, 18_000),
+    ("every kind", lambda: ptewrite.dumps(every_kind(), inline=True), some_flips(5.5), 16_000),
+    *((path.stem, path.read_bytes, some_flips(0.35), 7_000) for path in TWO),
+    ("tiny_nosdpa", next(path for path in FIXTURES if path.stem == "tiny_nosdpa").read_bytes, some_flips(0.06), 2_500),
+]
+
+INSPECTED = ("add",)  # what can be read is also bound to ops, where that is quick
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "damage", "least"), CORRUPTIONS, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_single_byte_corruptions(
+    name: str,
+    make: Callable[[], bytes],
+    damage: Callable[[bytes], Iterator[tuple[int, int]]],
+    least: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = bytearray(make())
+    outcomes: Counter[str] = Counter()
+    slowest = 0.0
+    before = psutil.Process().memory_info().rss
+    for at, value in damage(bytes(data)):
+        kept, data[at] = data[at], value
+        start = time.process_time()
+        try:
+            program = pte.loads(bytes(data))
+            if name in INSPECTED:
+                inspection.inspect(program)
+            outcomes["read"] += 1
+        except RunError as error:
+            outcomes[type(error).__name__] += 1
+        except BaseException as error:
+            pytest.fail(f"byte {at:#x} = {value:#x}: {type(error).__name__}: {error}")
+        slowest = max(slowest, time.process_time() - start)
+        data[at] = kept
+    grown = psutil.Process().memory_info().rss - before
+    count = outcomes.total()
+    with capsys.disabled():
+        print(f"\n{name}: {count} single-byte corruptions, {dict(outcomes)}, slowest {slowest * 1e3:.0f} ms")
+    assert count >= least
+    assert outcomes["FormatError"] > count / 10
+    assert outcomes["read"] > count / 10
+    assert slowest < SLOW
+    assert grown < GROWTH
+
+
+def test_corruptions_are_enough() -> None:
+    assert sum(least for *_, least in CORRUPTIONS) >= 50_000
+
+
+ids = st.integers(-2, 9)
+dims = st.lists(st.sampled_from([0, 1, 2, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1]), max_size=9).map(tuple)
+tensors = st.builds(
+    VkTensor,
+    dtype=st.sampled_from(["float32", "float16", "int8", "bool", "int64"]),
+    dims=dims,
+    constant_id=st.integers(-2, 3),
+    mem_obj_id=st.sampled_from([-1, 0, 1, 8, 2**31 - 1]),
+    staging_dtype=st.sampled_from([None, "float32"]),
+)
+good_tensors = st.builds(VkTensor, st.just("float32"), st.just((2, 3)), constant_id=st.integers(-1, 1))
+i64 = st.integers(-(2**63), 2**63 - 1)
+values: st.SearchStrategy[Value] = st.one_of(
+    good_tensors,
+    tensors,
+    st.none(),
+    st.booleans(),
+    i64,
+    st.floats(allow_nan=False),
+    st.text(max_size=5),
+    st.builds(SymInt, st.integers(-(2**31), 2**31 - 1)),
+    st.builds(IntList, st.lists(i64, max_size=3).map(tuple)),
+    st.builds(DoubleList, st.lists(st.floats(allow_nan=False), max_size=3).map(tuple)),
+    st.builds(BoolList, st.lists(st.booleans(), max_size=3).map(tuple)),
+    st.builds(ValueList, st.lists(ids, max_size=3).map(tuple)),
+)
+calls = st.builds(
+    OperatorCall,
+    st.integers(0, 9),
+    st.sampled_from(["aten.add.Tensor", "et_vk.rms_norm.default", "sdpa_with_kv_cache.default", "nonsense"]),
+    st.lists(ids, max_size=5).map(tuple),
+)
+graphs = st.builds(
+    VkGraph,
+    version=st.text(max_size=3),
+    chain=st.lists(calls, max_size=4).map(tuple),
+    values=st.lists(values, min_size=1, max_size=9).map(tuple),
+    input_ids=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+    output_ids=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+    constants=st.lists(st.builds(Constant, st.integers(0, 128), st.integers(0, 64)), max_size=3).map(tuple),
+)
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs)
+def test_any_graph_is_read_equal_or_refused(graph: VkGraph) -> None:
+    outer = program_of(VkGraph("0", (), (), (), (), ()))
+    method = outer.methods[0]
+    constants = tuple(pte.Span.of(WEIGHT) for _ in graph.constants)
+    delegate = dataclasses.replace(method.delegates[0], graph=graph, constants=constants)
+    count = len(graph.input_ids) + len(graph.output_ids)
+    chain = pte.Chain((), (), (pte.DelegateCall(0, (0,) * count),))
+    method = dataclasses.replace(method, values=(None,), chains=(chain,), delegates=(delegate,))
+    try:
+        program = pte.loads(ptewrite.dumps(dataclasses.replace(outer, methods=(method,))))
+        inspection.inspect(program)
+    except RunError:
+        return
+    found = program.methods[0].delegates[0].graph
+    tidy = tuple(
+        dataclasses.replace(v, constant_id=max(v.constant_id, -1)) if isinstance(v, VkTensor) else v
+        for v in graph.values
+    )
+    assert plain(found) == plain(dataclasses.replace(graph, values=tidy))

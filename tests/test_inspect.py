@@ -1,0 +1,177 @@
+"""`--inspect` as a user runs it: on every fixture, in every view, and on a file too big to read."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from command import webgpu_run
+from samples import FIXTURES, add_program, every_kind
+
+from webgpu_run import pte, ptewrite
+from webgpu_run.pte import Program
+from webgpu_run.source import FileSource, Span
+from webgpu_run.vk import Constant, OperatorCall, VkGraph, VkTensor
+from webgpu_run.vkwrite import program_of
+
+VIEWS = ("summary", "ops", "tensors", "values", "size")
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_ops_are_those_the_exporter_wrote(path: Path) -> None:
+    wrote = json.loads(path.with_suffix(".ops.json").read_text())
+    result = webgpu_run(path, "--inspect", "json")
+    assert (result.code, result.err) == (0, "")
+    report = json.loads(result.out)
+    forward = next(method for method in report["methods"] if method["name"] == "forward")
+    assert [{op["name"]: op["count"] for op in delegate["ops"]} for delegate in forward["delegates"]] == wrote[
+        "delegates"
+    ]
+    assert {op["name"]: op["count"] for op in forward["kernels"]} == wrote["kernels"]
+    assert report["metadata"] == wrote["metadata"]
+    assert sum(report["sizes"].values()) == report["file_size"] == path.stat().st_size
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_summary_names_every_op(path: Path) -> None:
+    result = webgpu_run(path, "--inspect")
+    assert (result.code, result.err) == (0, "")
+    wrote = json.loads(path.with_suffix(".ops.json").read_text())
+    totals: Counter[str] = Counter()
+    for delegate in wrote["delegates"]:
+        totals.update(delegate)
+    for name, count in totals.items():
+        assert any(line.split()[1:3] == [name, str(count)] for line in result.out.splitlines()), name
+    for name in (*wrote["kernels"], *wrote["metadata"], "128 MiB", "GPU memory"):
+        assert name in result.out
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views(view: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.pte"
+    ptewrite.write(path, every_kind())
+    result = webgpu_run(path, "--inspect", view, env={"COLUMNS": "200"})
+    assert (result.code, result.err) == (0, "")
+    word = {
+        "summary": "OtherBackend",
+        "ops": "made.up_too",
+        "tensors": "PACKED_INT8_4W",
+        "values": "naïve",
+        "size": "0x0",
+    }
+    assert word[view] in result.out
+    assert "\x1b" not in result.out
+
+
+def test_external_weights_are_found_beside_the_model(tmp_path: Path) -> None:
+    program = add_program()
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, Program(0, program.methods))
+    alone = webgpu_run(path, "--inspect")
+    assert alone.code == 3
+    assert "no data named" in alone.err
+    assert alone.err.endswith("hint: put the .ptd files beside the model, or name them: --data\n")
+    apart = tmp_path / "elsewhere"
+    apart.mkdir()
+    weights = apart / "weights.ptd"
+    weights.write_bytes(ptewrite.ptd({key: span.read() for key, span in program.named.items()}))
+    assert webgpu_run(path, "--inspect", "--data", weights).code == 0
+    weights.rename(tmp_path / "weights.ptd")
+    assert webgpu_run(path, "--inspect").code == 0
+
+
+def test_markup_in_a_file_is_only_text(tmp_path: Path) -> None:
+    path = tmp_path / "markup.pte"
+    graph = VkGraph("0", (OperatorCall(0, "[red]op[/]", (0, 1)),), (VkTensor("bool", (1,)),) * 2, (0,), (1,), ())
+    ptewrite.write(path, program_of(graph, metadata={"[bold]key": "[/nothing]", "bell": "\x1b[31m\x07"}))
+    for view in ("summary", "ops"):
+        result = webgpu_run(path, "--inspect", view)
+        assert (result.code, result.err) == (0, "")
+        assert "[red]op[/]" in result.out
+        assert "\x1b" not in result.out
+        assert "\x07" not in result.out
+
+
+def test_a_narrow_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, add_program())
+    for view in VIEWS:
+        assert webgpu_run(path, "--inspect", view, env={"COLUMNS": "20", "TERM": "dumb", "LANG": "C"}).code == 0
+
+
+def test_json_before_or_after_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, add_program())
+    texts = {webgpu_run(*args).out for args in ((path, "--inspect", "json"), ("--inspect=json", path))}
+    report = json.loads(texts.pop())
+    assert not texts
+    assert report["metadata"] == {"get_n": 3, "get_ids": [1, 2]}
+    method = report["methods"][0]
+    assert method["problem"] is None
+    delegate = method["delegates"][0]
+    assert delegate["ops"] == [{"name": "aten.add.Tensor", "count": 2, "supported": True}]
+    assert delegate["memory"] == {"weights": 128, "caches": 0, "activations": 3 * 128, "total": 4 * 128}
+    assert delegate["largest"]["nbytes"] == 128
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Any number of bytes that a test never reads."""
+
+    size: int
+    name: str = "nothing"
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        raise AssertionError("weights were read")
+
+
+def big(nbytes: int) -> Program:
+    """A program of one add whose constant has this many bytes."""
+    dims = (nbytes // 4096, 1024)
+    values = (VkTensor("float32", dims), VkTensor("float32", dims, constant_id=0), 1, VkTensor("float32", dims))
+    call = OperatorCall(0, "aten.add.Tensor", (0, 1, 2, 3))
+    graph = VkGraph("0", (call,), values, (0,), (3,), (Constant(nbytes, key="weights"),))
+    program = program_of(graph, [b""])
+    return Program(0, program.methods, named={"weights": Span(Nothing(nbytes), 0, nbytes)})
+
+
+def write_sparse(path: Path, program: Program) -> None:
+    """The file with holes where its weights would be."""
+    layout = ptewrite.layout(program)
+    with path.open("wb") as file:
+        for offset, span in layout.parts:
+            if not isinstance(span.source, Nothing):
+                file.seek(offset)
+                file.write(span.read())
+        file.truncate(layout.size)
+
+
+def test_opening_does_not_grow_with_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted: list[int] = []
+    real = FileSource.read
+    monkeypatch.setattr(FileSource, "read", lambda self, at, n: (counted.append(n), real(self, at, n))[1])
+    results, reads = [], []
+    for nbytes in (4096, 700_000_000 // 4096 * 4096):
+        path = tmp_path / f"{nbytes}.pte"
+        write_sparse(path, big(nbytes))
+        counted.clear()
+        program = pte.load(path)
+        reads.append(sum(counted))
+        assert program.methods[0].delegates[0].constant(0).nbytes == nbytes
+        results.append(webgpu_run(path, "--inspect", "json"))
+        assert results[-1].code == 0
+    small, large = results
+    with capsys.disabled():
+        told = ", ".join(
+            f"{r.seconds:.2f} s, {r.peak / 1e6:.0f} MB, {n} bytes read" for r, n in zip(results, reads, strict=True)
+        )
+        print(f"\nopening 4 kB and 700 MB of weights: {told}")
+    assert json.loads(large.out)["file_size"] > 699_000_000
+    assert reads[1] < reads[0] + 256
+    assert large.peak < small.peak + 4_000_000
+    assert large.seconds < small.seconds * 2 + 1
