@@ -11,10 +11,14 @@ from dataclasses import replace
 
 from .op import Limits
 from .ops import q4
-from .vk import OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
+from .vk import IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 
 LINEAR = "et_vk.linear_q4gsw.default"
 FUSED = "wr.linear_q4gsw"
+GREEDY = "wr.greedy"
+DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
+ROUND = "wr.quantize_rows"
+CHOOSE = "torchao.choose_qparams_affine.default"
 Pass = Callable[[VkGraph, Limits], VkGraph]
 
 
@@ -123,6 +127,41 @@ def drop_views(vk: VkGraph, limits: Limits) -> VkGraph:
         else:
             chain.append(call)
     return _substitute(vk, old, chain)
+
+
+def round_rows(vk: VkGraph, limits: Limits) -> VkGraph:
+    """Linears of rows in 8 bits: rows normalised and rounded once for all that read them, then plain 4-bit linears."""
+    g = _Graph(vk)
+    rounded: dict[int, int] = {}
+    null, zero_eps = g.add(None), g.add(0.0)
+    for at, call in enumerate(list(g.chain)):
+        if call is None or call.name != DYNAMIC:
+            continue
+        x, scale, zero, weight, _, scales, group, bias, out = call.args
+        choose, tensor = g.made_by(scale, CHOOSE), g.values[x]
+        if choose is None or choose.args[0] != x or not isinstance(tensor, VkTensor):
+            continue
+        if not (g.only(scale) and g.only(zero)):
+            continue
+        mode, block, low, high = (g.values[choose.args[i]] for i in (1, 2, 4, 5))
+        whole_rows = IntList((1,) * (len(tensor.dims) - 1) + tensor.dims[-1:])
+        if (mode, block, low, high) != ("ASYMMETRIC", whole_rows, -128, 127) or g.maker.get(zero) != g.maker[scale]:
+            continue
+        first = g.maker[scale]
+        if x in rounded:
+            g.put(at, LINEAR, (rounded[x], weight, scales, group, bias, out), (first,))
+            continue
+        rounded[x] = rows = g.add(VkTensor(tensor.dtype, tensor.dims))
+        g.put(at, LINEAR, (rows, weight, scales, group, bias, out), ())
+        g.put(first, ROUND, (x, *choose.args[4:7], null, zero_eps, rows), ())
+    for at, call in enumerate(list(g.chain)):
+        if call is None or call.name != ROUND or not g.only(call.args[0]):
+            continue
+        norm = g.made_by(call.args[0], "et_vk.rms_norm.default")
+        if norm is not None:
+            args = (norm.args[0], *call.args[1:4], norm.args[1], norm.args[2], call.args[-1])
+            g.put(at, ROUND, args, (g.maker[call.args[0]],))
+    return g.done()
 
 
 def _fused(
@@ -293,9 +332,27 @@ def _unused(vk: VkGraph) -> VkGraph:
         chain = kept
 
 
+def add_greedy(vk: VkGraph) -> VkGraph:
+    """With the id of the largest last logit as one more value, when the graph looks like a language model: ids in, logits out."""
+    ids, logits = (vk.values[v[0]] if v else None for v in (vk.input_ids, vk.output_ids))
+    if not (
+        isinstance(ids, VkTensor)
+        and isinstance(logits, VkTensor)
+        and (ids.dtype, len(ids.dims), ids.dims[:1]) == ("int32", 2, (1,))
+        and logits.dtype.startswith("float")
+        and len(logits.dims) in (2, 3)
+        and logits.dims[0] == 1
+    ):
+        return vk
+    at = len(vk.values)
+    call = OperatorCall(len(vk.chain), GREEDY, (vk.output_ids[0], at))
+    return replace(vk, values=(*vk.values, VkTensor("int32", (1,))), chain=(*vk.chain, call))
+
+
 PASSES: tuple[Pass, ...] = (
     merge_symints,
     drop_views,
+    round_rows,
     fuse_swiglu,
     fuse_siblings,
     fuse_residual,

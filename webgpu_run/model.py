@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from . import pte
 from .checks import check_method
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError
-from .execute import CallStats, Executor, Progress
+from .execute import CallStats, Executor, Progress, Ticket
 from .graph import Graph
 from .interpreter import Interpreter
 from .op import Array
@@ -32,8 +33,10 @@ class Runner:
     ) -> None:
         if delegate.graph is None:
             raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {pte.VULKAN} can run here")
-        vk = fusion.fuse(delegate.graph, device.limits) if fuse else delegate.graph
+        vk = fusion.add_greedy(fusion.fuse(delegate.graph, device.limits)) if fuse else delegate.graph
         self.graph = Graph(vk, delegate.constant)
+        last = self.graph.nodes[-1] if self.graph.nodes else None
+        self.greedy = last if last and last.op.name == fusion.GREEDY else None  # runs only where its id is asked for
         self.engine = Engine(self.graph, device.limits)
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})
@@ -42,22 +45,44 @@ class Runner:
 
     def call(self, inputs: Sequence[Array], stats: CallStats, *, timed: bool = False) -> list[Array]:
         """Resize to these inputs, run, and return the outputs at their live shapes."""
+        self._ready(inputs, stats)
+        self.executor.skip(frozenset((self.greedy.index,) if self.greedy else ()))
+        self.executor.readbacks = self.graph.output_ids
+        if self.visitor:
+            return self.visitor(self, inputs, stats)
+        return self.executor.execute(stats, timed=timed)
+
+    def start(self, inputs: Sequence[Array], stats: CallStats, *, fed: bool = False, timed: bool = False) -> Ticket:
+        """Queue a call that will give the id of the largest logit; `fed`: its token is the id of the call before."""
+        assert self.greedy is not None
+        ids, chosen = self.graph.input_ids[0], self.greedy.outs[0]
+        self._ready(inputs, stats, (ids,) if fed else ())
+        self.executor.skip(frozenset())
+        self.executor.readbacks = (chosen,)
+        return self.executor.submit(stats, timed=timed, feed=((chosen, ids),) if fed else ())
+
+    def _ready(self, inputs: Sequence[Array], stats: CallStats, fed: Sequence[int] = ()) -> None:
         start = time.perf_counter_ns()
         self.delta = self.engine.resize(inputs, self._prepare)
         self._first = False
         self.executor.commit()
         stats.compile_ns += time.perf_counter_ns() - start
-        self.executor.upload(inputs, stats)
+        self.executor.upload(inputs, stats, fed=fed)
         self.executor.write_arena(stats)
-        if self.visitor:
-            return self.visitor(self, inputs, stats)
-        return self.executor.execute(stats, timed=timed)
 
     def _prepare(self, delta: Delta) -> None:
         if self._first:  # nothing has been prepared yet: build made the plans, this makes what they need
             plans = {i: delta.plans.get(i, plan) for i, plan in enumerate(self.engine.plans)}
             delta = Delta(plans, delta.dims, delta.syms)
         self.executor.prepare(delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A greedy step in the queue."""
+
+    ticket: Ticket
+    stats: CallStats
 
 
 class Model:
@@ -100,6 +125,32 @@ class Model:
         out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
         stats.host_ns = time.perf_counter_ns() - start - stats.wait_ns
         return out
+
+    @property
+    def chooses(self) -> bool:
+        """Whether `start` works: the whole method is one delegate that takes ids and a position and gives logits."""
+        return (
+            len(self.runners) == len(self.method.instructions) == 1
+            and len(self.method.inputs) == 2
+            and self.runners[0].greedy is not None
+            and self.runners[0].visitor is None
+        )
+
+    def start(self, ids: Sequence[int] | None, position: int, *, timed: bool = False) -> Started:
+        """Queue one greedy step without waiting for it; None takes the id that the step before will have chosen."""
+        start = time.perf_counter_ns()
+        stats = CallStats()
+        tokens = np.asarray([ids if ids is not None else (0,)], np.int64)
+        ticket = self.runners[0].start(
+            self._checked([tokens, np.asarray([position])]), stats, fed=ids is None, timed=timed
+        )
+        stats.host_ns = time.perf_counter_ns() - start
+        return Started(ticket, stats)
+
+    def finish(self, started: Started) -> int:
+        """The id that a started step chose."""
+        self.stats = started.stats
+        return int(self.runners[0].executor.collect(started.ticket, started.stats)[0][0])
 
     def reset(self) -> None:
         """Empty the KV caches."""
