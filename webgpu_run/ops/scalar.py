@@ -17,9 +17,7 @@ _LIVE = ({"x": (1, 1, 52)}, {"x": (1, 7, 52)})
 
 
 def cases(attrs: Mapping[str, Any], out: str = "float32") -> tuple[Case, ...]:
-    return tuple(
-        Case(dims, attrs, _LIVE if i == 0 else (), {"out": out}, tol=2e-5) for i, dims in enumerate(_DIMS)
-    )
+    return tuple(Case(dims, attrs, _LIVE if i == 0 else (), {"out": out}, tol=2e-5) for i, dims in enumerate(_DIMS))
 
 
 def scalar(
@@ -66,8 +64,14 @@ for _name, _sign, _f in (
         {"value": 0.25},
         out="bool",
     )
-scalar("aten.add.Scalar", "x value:num alpha:num -> out", "OUT_T(x) + OUT_T(params.a * params.b)", lambda x, v, k: x + v * k, {"value": 1.5, "alpha": 2})
-scalar("aten.sub.Scalar", "x value:num alpha:num -> out", "OUT_T(x) - OUT_T(params.a * params.b)", lambda x, v, k: x - v * k, {"value": 1.5, "alpha": 2})
+for _name, _sign, _k in (("add", "+", 1), ("sub", "-", -1)):
+    scalar(
+        f"aten.{_name}.Scalar",
+        "x value:num alpha:num -> out",
+        f"OUT_T(x) {_sign} OUT_T(params.a * params.b)",
+        lambda x, v, k, sign=_k: x + sign * v * k,
+        {"value": 1.5, "alpha": 2},
+    )
 scalar("aten.mul.Scalar", "x value:num -> out", "OUT_T(x) * OUT_T(params.a)", lambda x, v, k: x * v, {"value": 0.42})
 scalar("aten.div.Scalar", "x value:num -> out", "OUT_T(x) / OUT_T(params.a)", lambda x, v, k: x / v, {"value": 3})
 scalar(
@@ -117,7 +121,9 @@ def _gelu(a: Args) -> str:
         return "0.5 * x * (1 + tanh(clamp(0.7978845608 * (x + 0.044715 * x * x * x), OUT_T(-15), OUT_T(15))))"
     z = "abs(x) * 0.70710678"
     t = f"(1 / (1 + 0.3275911 * {z}))"  # erf to 1.5e-7, Abramowitz and Stegun 7.1.26
-    poly = f"{t} * (0.254829592 + {t} * (-0.284496736 + {t} * (1.421413741 + {t} * (-1.453152027 + {t} * 1.061405429))))"
+    poly = "1.061405429"
+    for factor in ("-1.453152027", "1.421413741", "-0.284496736", "0.254829592", "0"):
+        poly = f"({factor} + {t} * {poly})"
     return f"0.5 * x * (1 + sign(x) * (1 - {poly} * exp(-0.5 * x * x)))"
 
 

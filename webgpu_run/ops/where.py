@@ -22,14 +22,20 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     return [np.where(t["cond"], t["a"], t["b"])]
 
 
+_COND = {"cond": "bool"}
+
+
+_COND = {"cond": "bool"}
+
+
 @op(
     "aten.where.self",
     "cond a b -> out",
     reference=reference,
     make=make,
     cases=(
-        Case({"cond": (3, 1, 7), "a": (), "b": (5, 7)}, live=({"b": (1, 7)},), dtypes={"cond": "bool"}),
-        Case({"cond": (1, 13), "a": (4, 13), "b": (4, 1)}, live=({"a": (1, 13), "b": (1, 1)},), dtypes={"cond": "bool"}),
+        Case({"cond": (3, 1, 7), "a": (), "b": (5, 7)}, live=({"b": (1, 7)},), dtypes=_COND),
+        Case({"cond": (1, 13), "a": (4, 13), "b": (4, 1)}, live=({"a": (1, 13), "b": (1, 1)},), dtypes=_COND),
     ),
 )
 def where(a: Args, limits: Limits) -> Plan:

@@ -1,0 +1,188 @@
+"""et_vk.linear_dq8ca_q4gsw: rows quantised to 8 bits as they come, times a 4-bit weight.
+
+The rows are rounded to their 8-bit steps, (xq - zero) * scale in f32, in one small dispatch, and the 4-bit linear does
+the rest: whatever makes that one fast serves this one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Resource, Step, fold, need, op, unsupported
+from ..shapes import align, ceil_div, prod, rows_of
+from . import linear_q4gsw as q4linear
+
+EPS = float(np.finfo(np.float32).eps)
+WG = 64
+
+
+def qparams(x: Array, low: int, high: int, eps: float) -> tuple[Array, Array]:
+    """Scale and zero point of each row, in f32 as the exporter's own formula has it."""
+    x = x.astype(np.float32)
+    least, most = np.minimum(x.min(-1), 0), np.maximum(x.max(-1), 0)
+    scale = np.maximum((most - least) / np.float32(high - low), np.float32(eps))
+    return scale, np.clip(low - np.rint(least / scale), low, high).astype(np.int32)
+
+
+def rounded(x: Array, scale: Array, zero: Array, low: int = -128, high: int = 127) -> Array:
+    """x as its 8-bit steps say, still in f32."""
+    one = np.float32(1)
+    q = np.clip(np.rint(x.astype(np.float32) * (one / scale)[..., None]) + zero[..., None], low, high)
+    stepped: Array = (q - zero[..., None]).astype(np.float32) * scale[..., None]
+    return stepped
+
+
+def choose_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return list(qparams(t["x"], a.int("low"), a.int("high"), a.num("eps", EPS)))
+
+
+def _row_step(kernel: str, a: Args, limits: Limits, low: int, high: int, eps: float, **norm: float) -> Step:
+    x = a["x"]
+    rows = rows_of(x)
+    params = (("rows", rows), ("width", x[-1]), ("low", low), ("high", high), ("eps", eps))
+    consts: tuple[tuple[str, int], ...] = (("WG", 32 if limits.software else WG),)
+    rename: tuple[tuple[str, str], ...] = ()
+    if norm:
+        params = (*params, ("norm_eps", norm["norm_eps"]))
+        consts = (*consts, ("NORM", int("norm" in a)))
+        rename = () if "norm" in a else (("norm", "x"),)
+    work = (8 * prod(x), 6 * prod(x))
+    return Step(kernel, params, fold(rows, limits, f"{rows} rows"), consts, rename=rename, work=work)
+
+
+@op(
+    "torchao.choose_qparams_affine.default",
+    "x mode:str block:ints _ low:int high:int eps:num? _ _ keep:bool -> [scale,zero]",
+    reference=choose_reference,
+    cases=(
+        Case(
+            {"x": (1, 11, 96)},
+            {"mode": "ASYMMETRIC", "block": (1, 1, 96), "low": -128, "high": 127, "keep": False},
+            ({"x": (1, 1, 96)}, {"x": (1, 4, 96)}),
+            {"zero": "int8"},
+        ),
+        Case(
+            {"x": (7, 37)},
+            {"mode": "ASYMMETRIC", "block": (1, 37), "low": -128, "high": 127, "keep": False},
+            (),
+            {"zero": "int8"},
+        ),
+    ),
+)
+def choose_qparams(a: Args, limits: Limits) -> Plan:
+    x, block = a["x"], a.attrs["block"]
+    unsupported(a.attrs["mode"] == "ASYMMETRIC", f"{a.attrs['mode']} quantisation of activations has no kernel")
+    unsupported(not a.attrs["keep"], "keepdim has no kernel")
+    rowwise = len(block) == len(x) and block[-1] == x[-1] and all(b == 1 for b in block[:-1])
+    unsupported(rowwise, f"blocks of {list(block)} have no kernel, only whole rows do")
+    out = x[:-1]
+    if not prod(x):
+        return Plan((out, out), (), "empty")
+    step = _row_step("choose_qparams", a, limits, a.int("low"), a.int("high"), a.num("eps", EPS))
+    return Plan((out, out), (step,), "rows")
+
+
+def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return q4linear.reference(a, {**t, "x": rounded(t["x"], t["scale"], t["zero"])})
+
+
+def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    """Qparams that belong to the rows, so that every step of the range is used."""
+    x = rng.standard_normal(a["x"]).astype(np.float32)
+    scale, zero = qparams(x, -128, 127, EPS)
+    return {**q4linear.make(a, rng), "x": x, "scale": scale, "zero": zero.astype(np.int8)}
+
+
+def _case(m: int, k: int, n: int, group: int, *live: int, bias: bool = False) -> Case:
+    dims = {
+        "x": (1, m, k),
+        "scale": (1, m),
+        "zero": (1, m),
+        "w": (n, align(k, 8) // 2),
+        "sums": (ceil_div(k, group), align(n, 8)),
+        "scales": (ceil_div(k, group), align(n, 4)),
+        "out": (1, m, n),
+    }
+    if bias:
+        dims["bias"] = (align(n, 4),)
+    shapes = tuple({"x": (1, s, k), "scale": (1, s), "zero": (1, s)} for s in live)
+    return Case(dims, {"group": group}, shapes, {"w": "uint8", "zero": "int8", "sums": "int32"})
+
+
+def _reading(step: Step) -> Step:
+    """The same dispatch with the rounded rows in the place of x."""
+    rename = {"x": "rounded"} | {k: "rounded" if v == "x" else v for k, v in step.rename}
+    windows = tuple(("rounded" if name == "x" else name, window) for name, window in step.windows)
+    return replace(step, rename=tuple(rename.items()), windows=windows)
+
+
+def resources(a: Args, limits: Limits) -> dict[str, Resource]:
+    """Room for the rounded rows, as far as the linear's windows over them reach."""
+    ends = [w.offset + w.nbytes for s in _linear(a, limits).steps for name, w in s.windows if name == "x"]
+    inner = q4linear.resources(a, limits)
+    return {**inner, "rounded": Resource(max(prod(a["x"]) * 4 + 1024, *ends, 0))}
+
+
+def _linear(a: Args, limits: Limits) -> Plan:
+    max_dims = {**a.max_dims, "out": a["out"]} if "out" in a else a.max_dims
+    return q4linear.linear_q4gsw(Args(a.dims, a.attrs, max_dims=max_dims, dtypes=a.dtypes), limits)
+
+
+@op(
+    "et_vk.linear_dq8ca_q4gsw.default",
+    "x scale zero w! sums! scales! group:int bias?! -> out",
+    reference=linear_reference,
+    pack=q4linear.pack,
+    resources=resources,
+    make=make,
+    cases=(
+        _case(11, 96, 48, 32, 1, 2, 5),
+        _case(3, 128, 37, 64, 1, bias=True),
+        _case(4, 24, 10, 8, 1),
+    ),
+)
+def linear_dq8ca_q4gsw(a: Args, limits: Limits) -> Plan:
+    x = a["x"]
+    need(a["scale"] == a["zero"], f"scales {list(a['scale'])} and zero points {list(a['zero'])} differ")
+    need(prod(a["scale"]) == rows_of(x), f"{prod(a['scale'])} scales for {rows_of(x)} rows")
+    inner = _linear(a, limits)
+    if not inner.steps:
+        return inner
+    count = prod(x)
+    params = (("count", count), ("width", x[-1]), ("low", -128), ("high", 127))
+    grid = fold(ceil_div(count, WG), limits, f"{count} elements")
+    first = Step("round_rows", params, grid, (("WG", WG),), rename=(("out", "rounded"),), work=(8 * count, 4 * count))
+    return replace(inner, steps=(first, *(_reading(s) for s in inner.steps)))
+
+
+def rows_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x = t["x"].astype(np.float64)
+    if "norm" in a:
+        x = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + a.num("norm_eps")) * t["norm"].astype(np.float64)
+    return [rounded(x, *qparams(x, a.int("low"), a.int("high"), a.num("eps", EPS)), a.int("low"), a.int("high"))]
+
+
+_ATTRS = {"low": -128, "high": 127, "eps": EPS, "norm_eps": 1e-5}
+
+
+@op(
+    "wr.quantize_rows",
+    "x low:int high:int eps:num? norm? norm_eps:num -> out",
+    reference=rows_reference,
+    cases=(
+        Case({"x": (1, 11, 96)}, _ATTRS, ({"x": (1, 1, 96)}, {"x": (1, 4, 96)})),
+        Case({"x": (1, 5, 37), "norm": (37,)}, _ATTRS, ({"x": (1, 1, 37)},)),
+    ),
+)
+def quantize_rows(a: Args, limits: Limits) -> Plan:
+    """Rows (normalised first, where the graph does so) rounded to their own 8-bit steps."""
+    x = a["x"]
+    need("norm" not in a or a["norm"] == x[-1:], f"the norm's weight does not have {x[-1]} elements")
+    if not prod(x):
+        return Plan((x,), (), "empty")
+    low, high, eps = a.int("low"), a.int("high"), a.num("eps", EPS)
+    step = _row_step("quantize_rows", a, limits, low, high, eps, norm_eps=a.num("norm_eps"))
+    return Plan((x,), (step,), "rows+norm" if "norm" in a else "rows")

@@ -1,0 +1,30 @@
+// Scale and zero point of each row for 8-bit steps: a workgroup a row.
+// include: row_range
+struct Params { rows: u32, width: u32, low: i32, high: i32, eps: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> t_scale: array<f32>;
+@group(0) @binding(3) var<storage, read_write> t_zero: array<i32>;
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let row = wid.y * count.x + wid.x;
+  if (row >= params.rows) { return; }
+  var lo = 0.0;
+  var hi = 0.0;
+  for (var i = lane; i < params.width; i += WG) {
+    let v = t_x[row * params.width + i];
+    lo = min(lo, v);
+    hi = max(hi, v);
+  }
+  let q = row_qparams(lo, hi, lane);
+  if (lane == 0u) {
+    t_scale[row] = q.x;
+    t_zero[row] = i32(q.y);
+  }
+}
