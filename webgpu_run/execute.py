@@ -153,7 +153,7 @@ class Executor:
                 raise RunError(f"{node.label}: the uniforms of {len(plan.steps)} dispatches are over their room")
             kernel = kernels.load(step.kernel)
             pipeline = self.device.pipeline(kernel, step.consts)
-            key = (node.index, at, step.kernel, step.windows, step.rename)
+            key = (node.index, at, step.kernel, step.consts, step.windows, step.rename)
             group = self._groups.get(key)
             if group is None:
                 group = self.device.bind_group(kernel, step.consts, self._bindings(node, at, step, kernel))

@@ -26,9 +26,6 @@ GPU_DTYPE = {
 }
 
 
-SLOTS = 64  # SymInts that kernels can read: the array in wgsl/slots.wgsl
-
-
 @dataclass(frozen=True, slots=True)
 class Sym:
     """Stands for the live value of a SymInt inside a shape attribute."""
@@ -93,8 +90,6 @@ class Graph:
         self.nodes: list[Node] = []
         for index, call in enumerate(vk.chain):
             self.nodes.append(self._bind(index, call, registry[call.name]))
-        if self.slot_count > SLOTS:
-            raise UnsupportedError(f"{self.slot_count} positions are read by kernels, {SLOTS} have a place")
         self.readers: dict[int, list[int]] = {}
         for node in self.nodes:
             for v in {*node.tensors.values(), *node.syms.values(), *_shape_syms(node.attrs)}:
