@@ -190,7 +190,7 @@ class Op:
     def short(self) -> str:
         """The name without namespace and overload: `et_vk.linear_q4gsw.default` is `linear_q4gsw`."""
         parts = self.name.split(".")
-        return parts[1] if len(parts) > 2 else parts[0]
+        return parts[1] if len(parts) > 2 or parts[0] == "wr" else parts[0]
 
 
 REGISTRY: dict[str, Op] = {}
