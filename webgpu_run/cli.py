@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from . import __version__
 from .errors import UsageError
+from .options import Settings, run_options
 from .terminal import Command, OptionalValue, run
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ INSPECT = ("summary", "ops", "tensors", "values", "size", "json")
 @click.option(
     "--inspect", cls=OptionalValue, words=INSPECT, metavar="[VIEW]", help=f"Look inside: {', '.join(INSPECT)}."
 )
+@run_options
 @click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors.")
 @click.option("-v", "--verbose", count=True, help="More on stderr.")
 @click.option("--debug", is_flag=True, help="A traceback with every error.")
@@ -41,6 +44,8 @@ def command(
     quiet: bool,
     verbose: int,
     debug: bool,
+    isolate: bool,
+    **options: Any,
 ) -> int | None:
     """Run an ExecuTorch .pte model on any GPU, through WebGPU.
 
@@ -50,6 +55,11 @@ def command(
         from .devicesview import show_devices
 
         return show_devices(device)
+    if isolate:
+        from .isolation import inside, run_child
+
+        if not inside():
+            return run_child(sys.argv[1:])
     program = load(model, data)
     if inspect:
         from .inspectview import show
@@ -58,8 +68,17 @@ def command(
         return None
     from .checks import check_method
 
-    check_method(program.method())
-    raise UsageError("nothing to do with this model", hint="--inspect looks inside")
+    check_method(program.method(options["method"]))
+    settings = Settings(
+        model=program.path, bundled=not model, data=data, device=device, quiet=quiet, verbose=verbose, **options
+    )
+    if settings.input or settings.output:
+        from .forward import forward
+
+        return forward(program, settings)
+    from .generation import generate
+
+    return generate(program, settings)
 
 
 def load(model: str | None, data: tuple[str, ...] = ()) -> Program:

@@ -1,0 +1,235 @@
+"""What a run tells about itself on stderr and in files: resize traces, timings, a timeline, checks, the last line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import outfile
+from .errors import UsageError
+from .freshbuild import FreshBuilds
+from .model import Model, Visitor
+from .numerics import Check, Dump, Dumper, Look, Stepper, check_finite
+from .op import Array
+from .options import Settings
+from .session import Call, Observer
+from .terminal import aside
+from .timeline import Timeline
+from .timings import Timings, as_dict, as_tables
+from .trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
+
+
+class Reports:
+    """Everything that watches a run; made after the model is loaded."""
+
+    def __init__(self, settings: Settings, model: Model, zero_ns: int) -> None:
+        self.settings, self.model, self.zero_ns = settings, model, zero_ns
+        self.loaded_ns = time.perf_counter_ns() - zero_ns
+        self.console = aside()
+        self._held: list[CallTrace | str] = []
+        self._lines = Lines()
+        self._traces: list[CallTrace] = []
+        # Text and trees on one terminal would be mixed up, so there the trees wait for the end of the text.
+        self._hold = sys.stderr.isatty() and sys.stdout is not None and sys.stdout.isatty()
+        self._tracer = Tracer(model) if settings.trace_resize else None
+        self._timings = Timings(model, settings.timings) if settings.timings else None
+        title = f"webgpu-run {Path(settings.model).name}"
+        self._timeline = Timeline(title, model.device.name, zero_ns) if settings.trace else None
+        if self._timeline:
+            self._timeline.span("load", zero_ns, self.loaded_ns)
+        self._check: Check | None = None
+        self._fresh: FreshBuilds | None = None
+        self._watch(model)
+
+    @property
+    def timed(self) -> bool:
+        return self._timings is not None or self._timeline is not None
+
+    @property
+    def observers(self) -> list[Observer]:
+        found: list[Observer] = [o for o in (self._timings, self._timeline) if o]
+        return [*found, self._trace] if self._tracer else found
+
+    def _watch(self, model: Model) -> None:
+        """Put the numeric checks in the executor's place."""
+        s = self.settings
+        looks: list[Look] = []
+        dumper = Dumper([Dump.parse(d) for d in s.dump], model, _save) if s.dump else None
+        if s.nan_check:
+            looks.append(check_finite)
+        if s.check:
+            self._check = Check()
+            looks.append(self._check)
+        if dumper:
+            looks.append(dumper)
+        visitor: Visitor | None = None
+        if looks:
+            stepper = visitor = Stepper(looks, inputs=s.check)
+            if dumper:
+                dumper.stepper = stepper
+        if s.check_resize:
+            visitor = self._fresh = FreshBuilds(model, visitor)
+        for runner in model.runners:
+            runner.visitor = visitor
+
+    def _trace(self, call: Call) -> None:
+        assert self._tracer
+        trace = self._tracer.trace(call)
+        self._traces.append(trace)
+        if self.settings.trace_resize == "json":
+            sys.stderr.write(as_json(trace) + "\n")
+            return
+        self._show(self._lines.add(trace))
+
+    def _show(self, items: Sequence[CallTrace | str]) -> None:
+        if self._hold:
+            self._held += items
+            return
+        for item in items:
+            self.console.print(item if isinstance(item, str) else as_tree(item))
+
+    def pause(self) -> None:
+        """The text has ended, for now: show what waited for that."""
+        self._show(self._lines.finish())
+        held, self._held, hold = self._held, [], self._hold
+        self._hold = False
+        self._show(held)
+        self._hold = hold
+
+    def finish(self, run: Run) -> None:
+        """The tables, the checks that passed, the files, and the last line."""
+        self.pause()
+        s = self.settings
+        if self._timings and s.stats != "json":
+            for item in as_tables(self._timings):
+                self.console.print(item)
+        if self._timeline:
+            assert s.trace
+            outfile.write(s.trace, self._timeline.to_json())
+        for line in self._passed():
+            self.console.print(line)
+        if s.stats == "json":
+            print(json.dumps(self._as_dict(run)), file=sys.stderr, flush=True)
+        elif s.stats == "line" and not s.quiet:
+            self.console.print(run.line(self.model.device.allocated))
+
+    def _passed(self) -> list[str]:
+        lines = []
+        if self._check:
+            worst = max(self._check.worst.items(), key=lambda item: item[1], default=("none", 0.0))
+            lines.append(f"check: {self._check.compared} op outputs agree, worst NMSE {worst[1]:.1e} ({worst[0]})")
+            if self._check.without:
+                lines[-1] += f"; no reference: {', '.join(sorted(self._check.without))}"
+        if self._fresh:
+            lines.append(f"check-resize: {self._fresh.compared} calls equal a fresh build, bit for bit")
+        return [] if self.settings.quiet else lines
+
+    def _as_dict(self, run: Run) -> dict[str, Any]:
+        device = self.model.device
+        found: dict[str, Any] = {
+            "schema": 1,
+            "model": self.settings.model,
+            "device": device.adapter.name,
+            "backend": device.adapter.backend,
+            "load_ms": round(self.loaded_ns / 1e6, 3),
+            **run.as_dict(),
+            "gpu_bytes": device.allocated,
+            "peak_rss_bytes": _peak_rss(),
+        }
+        if self._tracer:
+            found["resize"] = summary(self._traces)
+        if self._timings:
+            found["timings"] = as_dict(self._timings)
+        if self._check:
+            found["check"] = {"compared": self._check.compared, "worst_nmse": self._check.worst}
+        if self._fresh:
+            found["check_resize"] = {"calls": self._fresh.compared}
+        return found
+
+
+class Run:
+    """Totals of a run: tokens and times of prefill and decode, and why it ended."""
+
+    def __init__(self) -> None:
+        self.calls: Sequence[Call] = ()
+        self.generated = 0
+        self.ttft_ns: int | None = None
+        self.reason = ""
+        self.seed: int | None = None
+        self.turns = 0
+
+    def _phase(self, name: str) -> tuple[int, int, int]:
+        """Tokens, calls, nanoseconds without compiling."""
+        calls = [c for c in self.calls if c.phase == name]
+        return sum(c.tokens for c in calls), len(calls), sum(c.wall_ns - c.stats.compile_ns for c in calls)
+
+    def line(self, gpu_bytes: int) -> str:
+        """The stats line."""
+        if all(c.phase not in ("prefill", "decode") for c in self.calls) and self.calls:
+            ns = sum(c.wall_ns - c.stats.compile_ns for c in self.calls)
+            return f"{self.calls[0].phase} {ns / 1e6:,.1f} ms · peak {gpu_bytes / 1e6:,.0f} MB"
+        tokens, _, ns = self._phase("prefill")
+        parts = [f"prefill {tokens} tok {_rate(tokens, ns)}"]
+        steps, _, ns = self._phase("decode")
+        parts.append(f"decode {self.generated} tok {_rate(steps, ns)}" if steps else f"decode {self.generated} tok")
+        if self.ttft_ns is not None:
+            parts.append(f"ttft {self.ttft_ns / 1e6:,.0f} ms")
+        parts.append(f"peak {gpu_bytes / 1e6:,.0f} MB")
+        if self.reason:
+            parts.append(f"stop: {self.reason}")
+        return " · ".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in ("prefill", "decode"):
+            tokens, calls, ns = self._phase(name)
+            rate = round(tokens / ns * 1e9, 3) if ns else None
+            found[name] = {"tokens": tokens, "calls": calls, "ms": round(ns / 1e6, 3), "tok_s": rate}
+        found["compile_ms"] = round(sum(c.stats.compile_ns for c in self.calls) / 1e6, 3)
+        found["generated"] = self.generated
+        found["ttft_ms"] = round(self.ttft_ns / 1e6, 3) if self.ttft_ns is not None else None
+        found["stop"] = self.reason or None
+        found["seed"] = self.seed
+        if self.turns:
+            found["turns"] = self.turns
+        return found
+
+
+def check_files(settings: Settings) -> None:
+    """Refuse, before anything is loaded, output files that cannot be or must not be written."""
+    inputs = [settings.model, *settings.data, *settings.input]
+    inputs += [f for f in (settings.tokenizer, settings.template, settings.prompt_file) if f]
+    if settings.trace:
+        outfile.check_target(settings.trace, inputs, "--trace")
+    for text in settings.dump:
+        outfile.check_target(Dump.parse(text).path, inputs, "--dump")
+    looks = settings.check or settings.nan_check or settings.dump or settings.check_resize
+    if looks and (settings.timings or settings.trace):
+        raise UsageError("times measured while checking mean nothing: --timings and --trace need a run of their own")
+
+
+def _save(path: Path, array: Array) -> None:
+    import io
+
+    data = io.BytesIO()
+    np.save(data, array, allow_pickle=False)
+    outfile.write(path, data.getvalue())
+
+
+def _rate(tokens: int, ns: int) -> str:
+    return f"{tokens / ns * 1e9:,.1f} tok/s" if ns > 0 else "– tok/s"
+
+
+def _peak_rss() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,212 @@
+"""A conversation with a language model: positions, prefill in chunks, decode, and why a reply ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import CheckError, ShapeError, UnsupportedError
+from .execute import CallStats, Progress
+from .model import Model
+from .op import Array
+from .pte import Method, Tensor
+from .sampling import Sampler
+from .shapes import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One run of the model, as reports see it."""
+
+    index: int
+    phase: str  # prefill or decode
+    tokens: int
+    position: int  # of the first of them
+    start_ns: int
+    wall_ns: int
+    stats: CallStats
+    shapes: tuple[Dims, ...] = ()  # live dims of the inputs
+
+
+Observer = Callable[[Call], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a language model takes, as far as its file says."""
+
+    vocab: int
+    largest: int  # tokens a call
+    capacity: int  # positions in its context
+
+    @classmethod
+    def of(cls, method: Method, metadata: Mapping[str, object]) -> Interface:
+        """Refuses a method that is not a language model."""
+        inputs, outputs = ([method.values[v] for v in ids] for ids in (method.inputs, method.outputs))
+        tokens, position = inputs if len(inputs) == 2 else (None, None)
+        whole = all(isinstance(t, Tensor) and t.dtype in ("int64", "int32") for t in (tokens, position))
+        if not whole or tokens.dims[:-1] != (1,) or position.dims != (1,):  # type: ignore[union-attr]
+            takes = ", ".join(f"{t.dtype} {list(t.dims)}" for t in inputs if isinstance(t, Tensor)) or "nothing"
+            raise UnsupportedError(
+                f"{method.name!r} takes {takes}; a language model takes tokens [1, S] and a position [1]",
+                hint="--input x.npy --output DIR runs any model",
+            )
+        logits = outputs[0] if outputs else None
+        if not isinstance(logits, Tensor) or not logits.dtype.startswith("float") or len(logits.dims) < 2:
+            raise UnsupportedError(f"{method.name!r} gives no logits")
+        said = metadata.get("get_max_context_len", metadata.get("get_max_seq_len"))
+        capacity = said if isinstance(said, int) and said > 0 else 2**31 - 1
+        return cls(logits.dims[-1], tokens.dims[1], capacity)  # type: ignore[union-attr]
+
+    def check(self, ids: Sequence[int], held: int = 0) -> None:
+        """Refuse tokens that the model does not have or that do not fit."""
+        if not ids:
+            raise ShapeError("there are no tokens to run")
+        bad = next((i for i in ids if not 0 <= i < self.vocab), None)
+        if bad is not None:
+            raise ShapeError(f"token id {bad} is outside the model's vocabulary of {self.vocab}")
+        if len(ids) > self.capacity - held:
+            also = f", {held} are taken" if held else ""
+            raise ShapeError(f"{len(ids)} tokens do not fit the context of {self.capacity} positions{also}")
+
+
+class Session:
+    """A model with a position in its KV cache.
+
+    `step` is the one place that runs the model: it gives the logits of the last token, or the id of the next one where
+    the device has chosen it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        chunk: int | None = None,
+        timed: bool = False,
+        observers: Sequence[Observer] = (),
+        progress: Progress | None = None,
+        guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.model = model
+        self.guard = guard
+        self.timed = timed
+        self.observers = list(observers)
+        self.progress = progress
+        self.calls: list[Call] = []
+        self.ids: list[int] = []  # what the KV cache holds
+        interface = Interface.of(model.method, model.metadata)
+        bounds = [
+            b for r in model.runners for plan in r.engine.plans for b in plan.bounds
+        ]  # as built, at the largest S
+        capacity = min([interface.capacity, *(b.high + interface.largest for b in bounds)])
+        self.interface = Interface(interface.vocab, interface.largest, capacity)
+        self.chunk = min(chunk or interface.largest, interface.largest)
+
+    @property
+    def position(self) -> int:
+        return len(self.ids)
+
+    @property
+    def capacity(self) -> int:
+        return self.interface.capacity
+
+    @property
+    def room(self) -> int:
+        """How many more tokens the context holds."""
+        return self.capacity - self.position
+
+    def prefill(self, ids: Sequence[int], phase: str = "prefill") -> Array | int:
+        """Run these tokens in chunks as large as the file allows; nothing is run when they do not fit."""
+        self.interface.check(ids, self.position)
+        out: Array | int | None = None
+        for at in range(0, len(ids), self.chunk):
+            if self.progress:
+                self.progress("prefill", at, len(ids))
+            out = self.step(ids[at : at + self.chunk], phase)
+        if self.progress:
+            self.progress("prefill", len(ids), len(ids))
+        assert out is not None
+        return out
+
+    def step(self, ids: Sequence[int], phase: str = "decode") -> Array | int:
+        """Run one call at the current position."""
+        tokens = np.asarray([ids], self.model.inputs[0].dtype)
+        position = np.asarray([self.position], self.model.inputs[1].dtype)
+        start = time.perf_counter_ns()
+        with self.guard():
+            logits = self.model.run([tokens, position], timed=self.timed)[0]
+        wall = time.perf_counter_ns() - start
+        call = Call(
+            len(self.calls), phase, len(ids), self.position, start, wall, self.model.stats, (tokens.shape, (1,))
+        )
+        self.ids += ids
+        self.calls.append(call)
+        for observer in self.observers:
+            observer(call)
+        row: Array = logits.reshape(-1, logits.shape[-1])[-1]
+        if not np.isfinite(row).all():
+            from .numerics import blame
+
+            what = blame(self.model, [tokens, position])
+            raise CheckError(f"the logits are not finite: {what}" if what else "the logits are not finite")
+        return row
+
+    def rewind(self, position: int) -> None:
+        """Forget what came after; rows of the KV cache past the position are never read."""
+        del self.ids[position:]
+
+
+class Reply:
+    """The tokens that follow a prompt: iterate for their ids; then `reason` says why it ended.
+
+    Reasons are eos, length, context, interrupt, and stop where the reader called `stop`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        *,
+        limit: int,
+        eos: frozenset[int] = frozenset(),
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.session, self.prompt, self.sampler = session, list(prompt), sampler
+        self.limit, self.eos, self.interrupted = limit, eos, interrupted
+        self.ids: list[int] = []
+        self.reason = ""
+
+    @property
+    def pending(self) -> list[int]:
+        """What was said but is not in the KV cache yet: the last token has not been run."""
+        return self.ids[-1:] if self.reason not in ("", "eos") else []
+
+    def stop(self) -> None:
+        """End after the token just given."""
+        self.reason = "stop"
+
+    def __iter__(self) -> Iterator[int]:
+        out = self.session.prefill(self.prompt)
+        while True:
+            token = out if isinstance(out, int) else self.sampler.pick(out, len(self.ids))
+            if token in self.eos:
+                self.reason = "eos"
+                return
+            self.ids.append(token)
+            yield token
+            if self.reason:
+                return
+            if len(self.ids) >= self.limit:
+                self.reason = "length"
+            elif self.interrupted():
+                self.reason = "interrupt"
+            elif not self.session.room:
+                self.reason = "context"
+            if self.reason:
+                return
+            out = self.session.step([token])
