@@ -1,4 +1,4 @@
-"""`--list-devices` and `--doctor`: what the machine has to run on."""
+"""`--list-devices`: what the machine has to run on."""
 
 from __future__ import annotations
 

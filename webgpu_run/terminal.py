@@ -25,7 +25,12 @@ def answer() -> Console:
 
     # Nothing is known about the width of a pipe or a file, and a table folded to 80 columns is hard to search.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(markup=False, highlight=False, emoji=False, width=width)
+
+    class Answer(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Answer(markup=False, highlight=False, emoji=False, width=width)
 
 
 def aside() -> Console:
@@ -66,6 +71,19 @@ class Command(click.Command):
                 joined.append(f"{args[i]}={option.flag_value}")
         return super().parse_args(ctx, joined)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; a reader that went away is told apart from other failures, which click does not do."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ClosedPipe from None
+        return result
+
+
+class ClosedPipe(Exception):  # noqa: N818
+    """Nobody reads our stdout any more."""
+
 
 def run(command: click.Command, name: str, args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command to its exit code; whatever goes wrong is one line on stderr."""
@@ -76,8 +94,7 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     try:
         result = command.main(list(args), prog_name=name, standalone_mode=False, auto_envvar_prefix=prefix)
         code = result if isinstance(result, int) else 0
-        sys.stdout.flush()
-    except BrokenPipeError:
+    except ClosedPipe:
         _abandon_stdout()
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED

@@ -1,0 +1,141 @@
+"""The command's manners: help that is quick, errors in one line, exit codes, a closed pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import HERE, Result, execute, webgpu_run
+from samples import add_program
+
+from webgpu_run import __version__, ptewrite
+
+NO_ADAPTER = {
+    "VK_ICD_FILENAMES": "/nonexistent",
+    "VK_DRIVER_FILES": "/nonexistent",
+    "__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent",
+    "LIBGL_DRIVERS_PATH": "/nonexistent",
+}
+
+
+def error(result: Result) -> str:
+    """The one line of an error."""
+    lines = result.err.splitlines()
+    assert lines
+    assert lines[0].startswith("webgpu-run: error: "), result.err
+    assert len(lines) == 1 or lines[1].startswith("hint: "), result.err
+    assert result.out == ""
+    return lines[0].removeprefix("webgpu-run: error: ")
+
+
+def test_help_loads_neither_wgpu_nor_numpy() -> None:
+    script = "import sys\nfrom webgpu_run.cli import main\ntry:\n    main()\nexcept SystemExit: pass\n"
+    script += "print(sorted({'wgpu', 'numpy', 'rich', 'flatbuffers', 'tokenizers', 'jinja2'} & set(sys.modules)))"
+    result = execute(sys.executable, "-c", script, "--help")
+    assert result.code == 0
+    assert "--inspect" in result.out
+    assert result.out.splitlines()[-1] == "[]"
+
+
+def test_help_is_quick() -> None:
+    def fastest(*command: str) -> float:
+        def once() -> float:
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *command], check=True, capture_output=True, cwd=HERE.parent)
+            return time.perf_counter() - start
+
+        return min(once() for _ in range(7))
+
+    assert fastest("-m", "webgpu_run", "--help") < 2 * fastest("-c", "import click")
+
+
+def test_version() -> None:
+    result = webgpu_run("--version")
+    assert (result.code, result.out, result.err) == (0, f"webgpu-run {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--inspct",), "'--inspect'"),
+        (("--inspect=colour",), "'colour' is not one of"),
+        (("a.pte", "b.pte"), "unexpected extra argument (b.pte)"),
+    ],
+)
+def test_usage(args: tuple[str, ...], message: str) -> None:
+    result = webgpu_run(*args)
+    assert result.code == 2
+    assert message in error(result)
+
+
+def test_environment_variables(tmp_path: Path) -> None:
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, add_program())
+    result = webgpu_run(path, env={"WEBGPU_RUN_INSPECT": "json"})
+    assert result.code == 0
+    assert result.out.startswith("{")
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "none.pte"
+    assert "Traceback" not in webgpu_run(path, "--inspect").err
+    for result in (
+        webgpu_run(path, "--inspect", "--debug"),
+        webgpu_run(path, "--inspect", env={"WEBGPU_RUN_DEBUG": "1"}),
+    ):
+        assert result.code == 3
+        assert result.err.startswith("Traceback")
+        assert result.err.splitlines()[-1].startswith("webgpu-run: error: cannot open")
+
+
+def test_the_unexpected_is_one_line_too() -> None:
+    script = "import webgpu_run.cli as cli\ndef load(*args): raise KeyError('oh\\nno')\ncli.load = load\ncli.main()"
+    result = execute(sys.executable, "-c", script, "x.pte", "--inspect")
+    assert result.code == 1
+    assert error(result).startswith("unexpected KeyError:")
+
+
+def test_interrupted() -> None:
+    script = "import webgpu_run.cli as cli\ndef load(*args): raise KeyboardInterrupt\ncli.load = load\ncli.main()"
+    result = execute(sys.executable, "-c", script, "x.pte", "--inspect")
+    assert result.code == 130
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("view", ["json", "summary"])
+def test_closed_pipe(tmp_path: Path, view: str) -> None:
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, add_program())
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "webgpu_run", str(path), "--inspect", view]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=HERE.parent, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("flag", ["--list-devices", "--doctor"])
+def test_no_adapter(flag: str) -> None:
+    result = webgpu_run(flag, env=NO_ADAPTER)
+    assert result.code == 6
+    assert "webgpu-run: error: " in result.err
+    assert result.err.splitlines()[-1].startswith("hint: install a Vulkan driver")
+    assert ("✗  adapter" in result.out) == (flag == "--doctor")
+
+
+def test_inspect_needs_no_adapter(tmp_path: Path) -> None:
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, add_program())
+    assert webgpu_run(path, "--inspect", env=NO_ADAPTER).code == 0
+
+
+def test_doctor_holds_a_model_against_the_limits(tmp_path: Path) -> None:
+    path = tmp_path / "add.pte"
+    ptewrite.write(path, add_program())
+    result = webgpu_run(path, "--doctor")
+    assert (result.code, result.err) == (0, "")
+    assert "forward largest binding  128 of" in result.out
