@@ -55,6 +55,10 @@ def command(
         from .devicesview import show_devices
 
         return show_devices(device)
+    if doctor:
+        from .doctor import show_doctor
+
+        return show_doctor(device, load(model, data) if model else None)
     if isolate:
         from .isolation import inside, run_child
 
