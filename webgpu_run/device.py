@@ -218,6 +218,16 @@ class Device:
         self.allocated += rows.nbytes
         return made.create_view()
 
+    def image(self, width: int, height: int, what: str = "image") -> Any:
+        """An rgba32float storage texture, zero at first, that kernels write and read."""
+        if max(height, width) > self.limits.max_texture:
+            raise DeviceError(f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side")
+        use = self.wgpu.TextureUsage
+        with self._errors(f"{what} of {width * height * 16:,} bytes"):
+            made = self.handle.create_texture(size=(width, height, 1), format="rgba32float", usage=use.STORAGE_BINDING)
+        self.allocated += width * height * 16
+        return made.create_view()
+
     def _flush(self, nbytes: int) -> None:
         """Uploads wait in staging memory until a submit: submit now and then, so that loading stays small."""
         self._pending += nbytes
@@ -280,8 +290,11 @@ class Device:
                 "write": {"buffer": {"type": "storage"}},
                 "uniform": {"buffer": {"type": "uniform"}},
                 "texture": {"texture": {"sample_type": "uint"}},
-                "image": {"storage_texture": {"access": "read-only", "format": "rgba32uint"}},
             }
+            access = {"read": "read-only", "write": "write-only"}
+            for image in (kind for kind in kinds if kind.startswith("image")):
+                _, texel, use = image.split()
+                forms[image] = {"storage_texture": {"access": access[use], "format": texel}}
             stage = self.wgpu.ShaderStage.COMPUTE
             entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in enumerate(kinds)]
             self._layouts[kinds] = self.handle.create_bind_group_layout(entries=entries)

@@ -183,7 +183,7 @@ class Executor:
                 out.append((self._arena_buffer, 0, 4 * SLOTS))
                 continue
             resource = self.resident.find(node, name)
-            if binding.kind in ("texture", "image"):
+            if binding.kind == "texture" or binding.kind.startswith("image"):
                 out.append(resource)
                 continue
             window = windows.get(name)

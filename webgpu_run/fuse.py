@@ -297,6 +297,9 @@ def fuse_attention(vk: VkGraph, limits: Limits) -> VkGraph:
             continue
         if halves and rope.args[4] != pos:
             continue
+        caches = [g.values[c] for c in (kc, vc)]
+        if not all(isinstance(c, VkTensor) and c.constant_id >= 0 for c in caches) or not (g.only(kc) and g.only(vc)):
+            continue  # the fused op keeps the cache in a form of its own
         cos, sin = rope.args[2:4]
         tables = [_table(g, t, pos) for t in (cos, sin)]
         absolute = halves or all(t is not None for t in tables)

@@ -24,6 +24,8 @@ _BINDING = re.compile(
 )
 _PARAMS = re.compile(r"struct\s+Params\s*\{([^}]*)\}", re.S)
 _FIELD = re.compile(r"(\w+)\s*:\s*(\w+(?:<(?:[^<>]|<[^<>]*>)*>)?)\s*(?:,|$)")
+_CONST = re.compile(r"^const\s+(\w+)\s*:\s*u32\s*=\s*([^;]+);", re.M)
+_UNROLL = re.compile(r"for \(var (\w+) = 0u; \1 < ([^;]+); \1\+\+\) \{ // unroll\n")
 _INCLUDE = re.compile(r"^//\s*include:\s*(\w+)\s*$", re.M)
 _TYPES = {
     "u32": ("<u4", ()),
@@ -37,7 +39,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One resource of a kernel; kind is read, write (read_write storage), uniform, texture, or image (a storage texture)."""
+    """One resource of a kernel; kind is read, write (read_write storage), uniform, texture, or `image FORMAT ACCESS`."""
 
     index: int
     name: str
@@ -81,7 +83,38 @@ class Kernel:
         left = re.search(r"\$\w+", source)
         if left:
             raise RunError(f"kernel {self.name}: {left.group()} was not given")
-        return "\n".join([*head, source])
+        return _unrolled("\n".join([*head, source]))
+
+
+def _unrolled(text: str) -> str:
+    """Every `for (var i = 0u; i < N; i++) { // unroll` as N copies of its body, each with a constant i.
+
+    Arrays indexed by such an i stay in registers; compilers behind WebGPU do not always see that by themselves.
+    """
+    if "// unroll" not in text:
+        return text
+    known: dict[str, int] = {}
+    for m in _CONST.finditer(text):
+        known[m[1]] = _integer(m[2], known)
+    while loops := list(_UNROLL.finditer(text)):
+        m = loops[-1]
+        depth, end = 1, m.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        body = text[m.end() : end - 1]
+        copies = (f"{{ const {m[1]} = {i}u;\n{body}}}\n" for i in range(_integer(m[2], known)))
+        text = text[: m.start()] + "".join(copies) + text[end:]
+    return text
+
+
+def _integer(expression: str, known: Mapping[str, int]) -> int:
+    """A constant WGSL expression of + - * / and known names."""
+    words = (re.sub(r"^(\d+)u$", r"\1", w) for w in re.findall(r"\w+|\S", expression))
+    plain = [str(known[w]) if w in known else "//" if w == "/" else w for w in words]
+    if not all(re.fullmatch(r"\d+|[-+*()]|//", w) for w in plain):
+        raise RunError(f"not a constant expression: {expression}")
+    return int(eval(" ".join(plain)))  # digits and operators only, see above
 
 
 def _kind(space: str | None, access: str | None, wgsl_type: str) -> str:
@@ -89,7 +122,9 @@ def _kind(space: str | None, access: str | None, wgsl_type: str) -> str:
         return "uniform"
     if space == "storage":
         return "write" if access == "read_write" else "read"
-    return "image" if wgsl_type.startswith("texture_storage") else "texture"
+    if wgsl_type.startswith("texture_storage"):
+        return "image " + re.sub(r"^\w+<\s*(\w+)\s*,\s*(\w+)\s*>$", r"\1 \2", wgsl_type)
+    return "texture"
 
 
 @functools.cache

@@ -1,5 +1,6 @@
-// out[i] = table[index[i]], a lane an element; an index outside the table reads its last row, never other memory.
-struct Params { count: u32, width: u32, rows: u32 }
+// Rows of `width` elements picked from tables of `rows`, `picks` a table, a lane an element; an index outside the table
+// reads its last row, never other memory.
+struct Params { count: u32, width: u32, rows: u32, picks: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_table: array<u32>;
@@ -14,7 +15,9 @@ fn main(
 ) {
   let i = (wid.y * count.x + wid.x) * WG + lane;
   if (i >= params.count) { return; }
-  var row = t_index[i / params.width];
+  let pick = i / params.width;
+  var row = t_index[pick % params.picks];
   if (row < 0) { row += i32(params.rows); }
-  t_out[i] = t_table[min(u32(row), params.rows - 1u) * params.width + i % params.width];
+  let from_row = pick / params.picks * params.rows + min(u32(row), params.rows - 1u);
+  t_out[i] = t_table[from_row * params.width + i % params.width];
 }

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Bound, Case, Limits, Plan, Resource, Step, fold, need, op
-from ..shapes import Dims, ceil_div, prod
-from . import rope, sdpa
+from ..op import Args, Array, Bound, Case, Limits, Packed, Plan, Resource, Step, Window, fold, need, op, unsupported
+from ..shapes import Dims, align, ceil_div, prod
+from . import q4, rope, sdpa
 
 WG = 64
 
@@ -36,15 +36,43 @@ def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int, halves:
     return Case(dims, attrs, tuple(_sized(n, q, kv, d) for n in live))
 
 
+def on_textures(a: Args, limits: Limits) -> bool:
+    """Whether the caches are textures: far cheaper to read on a software adapter, and its kernels want subgroups."""
+    dim, kv = a["xq"][3], a["xk"][2]
+    return (
+        limits.software
+        and limits.subgroups
+        and dim % 4 == 0
+        and a["cos"][-1] % 8 == 0
+        and kv * dim * 2 <= limits.max_texture
+        and ceil_div(a["kc"][1], 8) <= limits.max_texture
+        and a["xq"][2] * dim * 4 <= limits.max_uniform
+        and a["xq"][2] * dim * 4 % limits.uniform_align == 0
+    )
+
+
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
-    return {"q": Resource(prod(a["xq"]) * 4)}
+    seq, heads, dim = a["xq"][1:]
+    if not on_textures(a, limits):
+        kv = Resource(prod(a["kc"]) * 4, state=True)
+        return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv}
+    cache = Resource(0, state=True, texture=(a["xk"][2] * dim * 2, ceil_div(a["kc"][1], 8)))
+    rows = 1 if seq == 1 else align(seq, q4.window_rows(heads * dim, limits))
+    return {"q": Resource(rows * heads * dim * 4), "kt": cache, "vt": cache}
+
+
+def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
+    """The caches' own constants are not uploaded: they only say how large a cache is, and that it starts empty."""
+    unsupported(not (t["kc"].any() or t["vc"].any()), "a KV cache with something in it at the start has no fused kernel; try --no-fuse")
+    return {}
 
 
 @op(
     "wr.attention",
-    "xq xk v kc* vc* pos:slot cos sin absolute:bool halves:bool mask? _ causal:bool scale:num? -> out",
+    "xq xk v kc! vc! pos:slot cos sin absolute:bool halves:bool mask? _ causal:bool scale:num? -> out",
     reference=reference,
     resources=resources,
+    pack=pack,
     cases=(
         _case(13, 40, 6, 2, 16, 0, 1, 5),
         _case(13, 40, 6, 2, 16, 27, 1, 5, halves=True),
@@ -68,6 +96,8 @@ def attention(a: Args, limits: Limits) -> Plan:
     bounds = (bound, Bound("pos", rows - seq, f"{seq} positions in frequency tables of {rows} rows")) if absolute else (bound,)
     if not prod(q):
         return Plan((q,), (), "empty", bounds)
+    if on_textures(a, limits):
+        return Plan((q,), _texture_steps(a, limits), "texture", bounds)
     pairs = (prod(q) // 2, prod(k) // 2)
     turn = Step(
         "rope_cache",
@@ -84,4 +114,47 @@ def attention(a: Args, limits: Limits) -> Plan:
         (("WG", WG), ("ABSOLUTE", int(absolute)), ("HALVES", int(halves))),
         work=(8 * (pairs[0] + 2 * pairs[1]) * 2, 6 * (pairs[0] + pairs[1])),
     )
-    return Plan((q,), (turn, *sdpa.attend_steps(a, q, k[2], limits)), "fused", bounds)
+    return Plan((q,), (turn, *sdpa.attend_steps(a, q, k[2], limits)), "buffer", bounds)
+
+
+def _texture_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
+    seq, heads, dim = a["xq"][1:]
+    kv = a["xk"][2]
+    quads = (prod(a["xq"]) // 4, prod(a["xk"]) // 4)
+    wide = (("HEADS", heads), ("KV_HEADS", kv), ("D", dim))
+    lanes = 8
+    turn = Step(
+        "rope_cache_texture",
+        (("quads_q", quads[0]), ("quads_k", quads[1]), ("pos_slot", a.slots["pos"])),
+        fold(ceil_div(quads[0] + 2 * quads[1], lanes), limits, "rope"),
+        (
+            ("WG", lanes),
+            *wide,
+            ("TABLE", a["cos"][1]),
+            ("ABSOLUTE", int(a.attrs["absolute"])),
+            ("HALVES", int(a.attrs["halves"])),
+        ),
+        work=(32 * (quads[0] + 2 * quads[1]), 12 * (quads[0] + quads[1])),
+    )
+    window = 1 if seq == 1 else q4.window_rows(heads * dim, limits)
+    rows = 2 if seq > 1 and heads // kv <= 4 else 1  # queries a workgroup: more of them do not fit in registers
+    share = heads // kv if heads // kv <= 4 else 1
+    steps = [turn]
+    for first in range(0, seq, window):
+        live = min(window, seq - first)
+        steps.append(
+            Step(
+                "sdpa_texture",
+                (
+                    ("rows", live),
+                    ("first_row", first),
+                    ("pos_slot", a.slots["pos"]),
+                    ("scale", a.num("scale", dim**-0.5)),
+                ),
+                (heads // share, ceil_div(live, rows), 1),
+                (*wide, ("SHARE", share), ("QROWS", rows), ("WINDOW", window)),
+                (("q", Window(first * heads * dim * 4, window * heads * dim * 4)),),
+                work=(8 * live * heads * dim, 0),
+            )
+        )
+    return tuple(steps)

@@ -1,0 +1,54 @@
+// One workgroup a row: mean, then variance about it, then (x - mean) * rstd * weight + bias.
+struct Params { rows: u32, width: u32, channel: u32, channels: u32, eps: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_x: array<f32>;
+@group(0) @binding(2) var<storage, read> t_weight: array<f32>;
+@group(0) @binding(3) var<storage, read> t_bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
+@group(0) @binding(5) var<storage, read_write> t_mean: array<f32>;
+@group(0) @binding(6) var<storage, read_write> t_rstd: array<f32>;
+
+var<workgroup> part: array<f32, WG>;
+
+fn total(value: f32, lane: u32) -> f32 {
+  workgroupBarrier();
+  part[lane] = value;
+  workgroupBarrier();
+  for (var half = WG / 2u; half > 0u; half /= 2u) {
+    if (lane < half) { part[lane] += part[lane + half]; }
+    workgroupBarrier();
+  }
+  return part[0];
+}
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let row = wid.y * count.x + wid.x;
+  if (row >= params.rows) { return; }
+  let base = row * params.width;
+  var sum = 0.0;
+  for (var i = lane; i < params.width; i += WG) { sum += t_x[base + i]; }
+  let mean = total(sum, lane) / f32(params.width);
+  var square = 0.0;
+  for (var i = lane; i < params.width; i += WG) {
+    let d = t_x[base + i] - mean;
+    square = fma(d, d, square);
+  }
+  let rstd = inverseSqrt(total(square, lane) / f32(params.width) + params.eps);
+  for (var i = lane; i < params.width; i += WG) {
+    let c = (base + i) / params.channel % params.channels;
+    var y = (t_x[base + i] - mean) * rstd;
+    if (WEIGHT == 1u) { y *= t_weight[c]; }
+    if (BIAS == 1u) { y += t_bias[c]; }
+    t_out[base + i] = y;
+  }
+  if (lane == 0u) {
+    t_mean[row] = mean;
+    t_rstd[row] = rstd;
+  }
+}

@@ -1,0 +1,61 @@
+// One workgroup an output: lanes stride over what is reduced, which may lie in any dims, then combine.
+struct Params {
+  count: u32,
+  size: u32,
+  outer_rank: u32,
+  rank: u32,
+  divide: f32,
+  outer_dims: array<vec4<u32>, 2>,
+  outer_strides: array<vec4<u32>, 2>,
+  dims: array<vec4<u32>, 2>,
+  strides: array<vec4<u32>, 2>,
+}
+
+alias KIND_T = $KIND;
+alias OUT_T = $OUT;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_x: array<KIND_T>;
+@group(0) @binding(2) var<storage, read_write> t_out: array<OUT_T>;
+
+var<workgroup> part: array<KIND_T, WG>;
+
+fn combine(a: KIND_T, b: KIND_T) -> KIND_T { return $COMBINE; }
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let item = wid.y * count.x + wid.x;
+  if (item >= params.count) { return; }
+  var left = item;
+  var base = 0u;
+  for (var r = params.outer_rank; r > 0u; r--) {
+    let d = r - 1u;
+    let size = params.outer_dims[d >> 2u][d & 3u];
+    base += left % size * params.outer_strides[d >> 2u][d & 3u];
+    left /= size;
+  }
+  var acc = KIND_T($START);
+  for (var i = lane; i < params.size; i += WG) {
+    var at = base;
+    left = i;
+    for (var r = params.rank; r > 0u; r--) {
+      let d = r - 1u;
+      let size = params.dims[d >> 2u][d & 3u];
+      at += left % size * params.strides[d >> 2u][d & 3u];
+      left /= size;
+    }
+    acc = combine(acc, t_x[at]);
+  }
+  part[lane] = acc;
+  workgroupBarrier();
+  for (var half = WG / 2u; half > 0u; half /= 2u) {
+    if (lane < half) { part[lane] = combine(part[lane], part[lane + half]); }
+    workgroupBarrier();
+  }
+  let value = part[0];
+  if (lane == 0u) { t_out[item] = OUT_T($FINAL); }
+}

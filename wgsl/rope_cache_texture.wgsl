@@ -1,0 +1,71 @@
+// Rotates queries into scratch, rotates keys into their cache, puts values into theirs: a lane four elements of a head.
+// Pairs are (2i, 2i+1), or with HALVES (i, i + width/2); the tables' rows start at the position when ABSOLUTE.
+// Caches are textures, eight positions a row, so that a workgroup of eight reads neighbours: see sdpa_texture.wgsl.
+// include: slots
+struct Params { quads_q: u32, quads_k: u32, pos_slot: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read> t_xq: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> t_xk: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> t_v: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> t_cos: array<f32>;
+@group(0) @binding(6) var<storage, read> t_sin: array<f32>;
+@group(0) @binding(7) var<storage, read_write> t_q: array<vec4<f32>>;
+@group(0) @binding(8) var t_kt: texture_storage_2d<rgba32float, write>;
+@group(0) @binding(9) var t_vt: texture_storage_2d<rgba32float, write>;
+
+const D4: u32 = D / 4;
+const HALF4: u32 = TABLE / 8;  // of the two halves, in fours
+
+fn four(at: u32, sine: bool) -> vec4<f32> {
+  if (sine) { return vec4(t_sin[at], t_sin[at + 1], t_sin[at + 2], t_sin[at + 3]); }
+  return vec4(t_cos[at], t_cos[at + 1], t_cos[at + 2], t_cos[at + 3]);
+}
+
+// The four elements x at place i of a head turned; `partner` holds the other halves of their pairs.
+fn turn(x: vec4<f32>, partner: vec4<f32>, row: u32, i: u32) -> vec4<f32> {
+  if (HALVES == 1) {
+    if (i >= 2 * HALF4) { return x; }
+    let at = row * TABLE + i * 4;
+    return x * four(at, false) + partner * four(at, true) * select(1.0, -1.0, i < HALF4);
+  }
+  let at = row * TABLE + i * 2;
+  let c = vec2(t_cos[at], t_cos[at + 1]);
+  let s = vec2(t_sin[at], t_sin[at + 1]);
+  return vec4(x.x * c.x - x.y * s.x, x.x * s.x + x.y * c.x, x.z * c.y - x.w * s.y, x.z * s.y + x.w * c.y);
+}
+
+// Where the partner of four elements is.
+fn other(at: u32) -> u32 {
+  let i = at % D4;
+  if (HALVES == 0 || i >= 2 * HALF4) { return at; }
+  return select(at - HALF4, at + HALF4, i < HALF4);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  var at = (wid.y * count.x + wid.x) * WG + lane;
+  let pos = slot(params.pos_slot);
+  let first = select(0, pos, ABSOLUTE == 1);
+  if (at < params.quads_q) {
+    t_q[at] = turn(t_xq[at], t_xq[other(at)], first + at / (D4 * HEADS), at % D4);
+    return;
+  }
+  at -= params.quads_q;
+  let values = at >= params.quads_k;
+  at -= select(0, params.quads_k, values);
+  if (at >= params.quads_k) { return; }
+  let i = at % D4;
+  let head = at / D4 % KV_HEADS;
+  let row = at / (D4 * KV_HEADS);
+  let p = pos + row;
+  if (values) {
+    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, p / 8), t_v[at]);
+  } else {
+    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, p / 8), turn(t_xk[at], t_xk[other(at)], first + row, i));
+  }
+}

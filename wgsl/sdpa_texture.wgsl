@@ -1,0 +1,95 @@
+// Causal attention over texture caches with online softmax: QROWS query rows and SHARE query heads of one key head a
+// workgroup of eight lanes. Scores: a lane owns a position, so q sits in registers and a dot needs no other lane.
+// Values: a lane owns four of D. Subgroups of at least eight hand scores round.
+// include: slots
+struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(2) var<uniform> t_q: array<vec4<f32>, WINDOW * HEADS * D / 4>;
+@group(0) @binding(3) var t_kt: texture_storage_2d<rgba32float, read>;  // texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8)
+@group(0) @binding(4) var t_vt: texture_storage_2d<rgba32float, read>;  // texel ((head * 8 + pos % 8) * D/4 + d/4, pos / 8)
+@group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
+
+const D4: u32 = D / 4;
+const PLACES: u32 = (D4 + 7) / 8;
+const QUERIES: u32 = SHARE * QROWS;
+const LOWEST: f32 = -1e30;
+
+fn max8(v: f32) -> f32 {
+  var m = max(v, subgroupShuffleXor(v, 1u));
+  m = max(m, subgroupShuffleXor(m, 2u));
+  return max(m, subgroupShuffleXor(m, 4u));
+}
+
+fn sum8(v: f32) -> f32 {
+  var s = v + subgroupShuffleXor(v, 1u);
+  s += subgroupShuffleXor(s, 2u);
+  return s + subgroupShuffleXor(s, 4u);
+}
+
+@compute @workgroup_size(8)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = wid.y * QROWS;
+  let head = wid.x * SHARE;
+  let kv = head / (HEADS / KV_HEADS);
+  let seen = slot(params.pos_slot) + params.first_row + row + 1;  // by the first row
+  var q: array<array<vec4<f32>, PLACES * 8>, QUERIES>;
+  var top: array<f32, QUERIES>;
+  var total: array<f32, QUERIES>;
+  var acc: array<array<vec4<f32>, PLACES>, QUERIES>;
+  for (var r = 0u; r < QUERIES; r++) { // unroll
+    top[r] = LOWEST;
+    for (var s = 0u; s < PLACES; s++) { // unroll
+      let mine = t_q[min(((row + r / SHARE) * HEADS + head + r % SHARE) * D4 + s * 8 + lane, WINDOW * HEADS * D4 - 1)] * params.scale;
+      for (var i = 0u; i < 8; i++) { // unroll
+        q[r][s * 8 + i] = subgroupBroadcast(mine, i);
+      }
+    }
+  }
+  for (var at = 0u; at < seen + QROWS - 1; at += 8u) {
+    let y = at / 8;
+    var score = array<f32, QUERIES>();
+    for (var i = 0u; i < D4; i++) { // unroll
+      let k = textureLoad(t_kt, vec2((kv * D4 + i) * 8 + lane, y));
+      for (var r = 0u; r < QUERIES; r++) { // unroll
+        score[r] += dot(q[r][i], k);
+      }
+    }
+    for (var r = 0u; r < QUERIES; r++) { // unroll
+      let live = at + lane < seen + r / SHARE;
+      score[r] = select(LOWEST, score[r], live);
+      let high = max(top[r], max8(score[r]));
+      let shrink = exp(top[r] - high);
+      top[r] = high;
+      score[r] = select(0.0, exp(score[r] - high), live);
+      total[r] = total[r] * shrink + score[r];
+      for (var s = 0u; s < PLACES; s++) { // unroll
+        acc[r][s] *= shrink;
+      }
+    }
+    for (var j = 0u; j < 8; j++) { // unroll
+      for (var s = 0u; s < PLACES; s++) { // unroll
+        let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, y));
+        for (var r = 0u; r < QUERIES; r++) { // unroll
+          acc[r][s] += subgroupBroadcast(score[r], j) * v;
+        }
+      }
+    }
+  }
+  for (var r = 0u; r < QUERIES; r++) { // unroll
+    let sum = sum8(total[r]);
+    if (row + r / SHARE < params.rows) {
+      for (var s = 0u; s < PLACES; s++) { // unroll
+        let i = s * 8 + lane;
+        if (i < D4) {
+          let o = (((params.first_row + row + r / SHARE) * HEADS + head + r % SHARE) * D4 + i) * 4;
+          let y = acc[r][s] / sum;
+          t_out[o] = y.x;
+          t_out[o + 1] = y.y;
+          t_out[o + 2] = y.z;
+          t_out[o + 3] = y.w;
+        }
+      }
+    }
+  }
+}
