@@ -41,7 +41,7 @@ def scalar(
         if not prod(a["x"]):
             return Plan((a["x"],), (), "empty")
         text = expr if isinstance(expr, str) else expr(a)
-        return Plan((a["x"],), (unary_step(a, text, limits, numbers(a)),), "scalar")
+        return Plan((a["x"],), (unary_step(a, text, limits, numbers(a)),), "vec4" if prod(a["x"]) % 4 == 0 else "scalar")
 
 
 def _limits(a: Args) -> tuple[float, float]:
@@ -88,6 +88,13 @@ scalar(
     "OUT_T(params.a)",
     lambda x, v, k: np.full(x.shape, np.float32(v)),
     {"value": 0.5},
+)
+scalar(
+    "aten.leaky_relu.default",
+    "x value:num -> out",
+    "select(x * params.a, x, x > IN_T(0))",
+    lambda x, v, k: np.where(x > 0, x, x * v),
+    {"value": 0.01},
 )
 scalar("aten.abs.default", "x -> out", "abs(x)", lambda x, *_: np.abs(x), {})
 scalar("aten.neg.default", "x -> out", "-x", lambda x, *_: -x, {})
@@ -144,4 +151,5 @@ def gelu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 )
 def gelu(a: Args, limits: Limits) -> Plan:
     text = _gelu(a)
-    return Plan((a["x"],), (unary_step(a, text, limits),) if prod(a["x"]) else (), "scalar")
+    route = "empty" if not prod(a["x"]) else "vec4" if prod(a["x"]) % 4 == 0 else "scalar"
+    return Plan((a["x"],), (unary_step(a, text, limits),) if prod(a["x"]) else (), route)
