@@ -1,4 +1,4 @@
-"""Rows of a table picked by index: aten.embedding and aten.index on dim 0."""
+"""Slices of a table picked by index: aten.embedding, aten.index on one dim, aten.index_select."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op, unsupported
-from ..shapes import Dims, ceil_div, prod
+from ..shapes import Dims, ceil_div, prod, wrap
 
 WG = 64
 
 
-def rows_plan(table: Dims, index: Dims, limits: Limits, rename: tuple[tuple[str, str], ...] = ()) -> Plan:
+def rows_plan(table: Dims, index: Dims, limits: Limits, dim: int = 0, rename: tuple[tuple[str, str], ...] = ()) -> Plan:
+    """Slices of dim `dim` of the table, one an index, in the index's own dims."""
     need(len(table) > 0, "the table has no rows")
-    out = (*index, *table[1:])
-    width, count = prod(table[1:]), prod(out)
+    dim = wrap(dim, len(table))
+    out = (*table[:dim], *index, *table[dim + 1 :])
+    width, count = prod(table[dim + 1 :]), prod(out)
     if not count:
         return Plan((out,), (), "empty")
+    need(table[dim] > 0, f"dim {dim} of {list(table)} is empty")
     step = Step(
         "gather_rows",
-        (("count", count), ("width", width), ("rows", table[0])),
+        (("count", count), ("width", width), ("rows", table[dim]), ("picks", prod(index))),
         fold(ceil_div(count, WG), limits, f"{count} elements"),
         (("WG", WG),),
         rename=rename,
@@ -34,8 +37,14 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def make_index(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    name = "index" if "index" in a else "at0"
-    return {name: rng.integers(0, a["table"][0], a[name]).astype(np.int32)}
+    """Indices from both ends of the dim they pick from."""
+    name = next(n for n in a.dims if n != "table")
+    size = a["table"][int(name[2:]) if name != "index" else a.attrs.get("dim", 0)]
+    low = 0 if "dim" not in a.attrs and name == "index" else -size  # an embedding takes no negative index
+    return {name: rng.integers(low, size, a[name]).astype(np.int32)}
+
+
+_INDEX = {"index": "int32"}
 
 
 @op(
@@ -43,34 +52,47 @@ def make_index(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     "table index _ _ _ -> out",
     reference=reference,
     make=make_index,
-    cases=(
-        Case({"table": (37, 24), "index": (1, 19)}, live=({"index": (1, 1)}, {"index": (1, 7)}), dtypes={"index": "int32"}),
-    ),
+    cases=(Case({"table": (37, 24), "index": (1, 19)}, live=({"index": (1, 1)}, {"index": (1, 7)}), dtypes=_INDEX),),
 )
 def embedding(a: Args, limits: Limits) -> Plan:
     need(len(a["table"]) == 2, f"the table has dims {list(a['table'])}, expected two")
     return rows_plan(a["table"], a["index"], limits)
 
 
+def index_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return [t["table"][tuple(t[f"at{i}"] if on else slice(None) for i, on in enumerate(a.attrs["at"]))]]
+
+
 @op(
     "aten.index.Tensor",
     "table at:tensors -> out",
-    reference=lambda a, t: [t["table"][t["at0"]]],
+    reference=index_reference,
     make=make_index,
-    cases=(Case({"table": (16,), "at0": (5,)}, {"at": (True,)}, dtypes={"at0": "int32"}), Case({"table": (11, 6), "at0": (3,)}, {"at": (True,)}, dtypes={"at0": "int32"})),
+    cases=(
+        Case({"table": (16,), "at0": (5,)}, {"at": (True,)}, dtypes={"at0": "int32"}),
+        Case({"table": (11, 6), "at0": (3,)}, {"at": (True,)}, ({"at0": (1,)},), dtypes={"at0": "int32"}),
+        Case({"table": (3, 11, 2), "at1": (2, 3)}, {"at": (False, True)}, ({"at1": (1, 3)},), dtypes={"at1": "int32"}),
+    ),
 )
 def index(a: Args, limits: Limits) -> Plan:
-    unsupported(a.attrs["at"] == (True,), "only an index on the first dim has a kernel")
-    return rows_plan(a["table"], a["at0"], limits, (("index", "at0"),))
+    given = [i for i, on in enumerate(a.attrs["at"]) if on]
+    unsupported(len(given) == 1, "an index on more than one dim has no kernel")
+    name = f"at{given[0]}"
+    unsupported(a.dtypes.get(name, "int32") != "bool", "an index by a mask has no kernel")
+    return rows_plan(a["table"], a[name], limits, given[0], (("index", name),))
 
 
 @op(
     "aten.index_select.default",
     "table dim:int index -> out",
-    reference=reference,
+    reference=lambda a, t: [t["table"].take(t["index"], a.int("dim"))],
     make=make_index,
-    cases=(Case({"table": (11, 6), "index": (3,)}, {"dim": 0}, dtypes={"index": "int32"}),),
+    cases=(
+        Case({"table": (11, 6), "index": (3,)}, {"dim": 0}, ({"index": (1,)},), dtypes=_INDEX),
+        Case({"table": (3, 5, 7), "index": (4,)}, {"dim": 1}, ({"index": (2,), "table": (2, 5, 7)},), dtypes=_INDEX),
+        Case({"table": (3, 5, 7), "index": (9,)}, {"dim": -1}, dtypes=_INDEX),
+    ),
 )
 def index_select(a: Args, limits: Limits) -> Plan:
-    unsupported(a.int("dim") in (0, -len(a["table"])), "only dim 0 has a kernel")
-    return rows_plan(a["table"], a["index"], limits)
+    need(len(a["index"]) <= 1, f"the index has dims {list(a['index'])}, expected one")
+    return rows_plan(a["table"], a["index"], limits, a.int("dim"))

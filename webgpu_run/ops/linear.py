@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import ceil_div, prod, rows_of
+from ..shapes import broadcast, broadcast_strides, ceil_div, prod, rows_of
 
 WG = 64
 
@@ -69,4 +69,40 @@ def bmm(a: Args, limits: Limits) -> Plan:
         return Plan((out,), (), "empty")
     params = (("count", count), ("m", x[-2]), ("n", y[-1]), ("k", x[-1]))
     step = Step("bmm", params, fold(ceil_div(count, WG), limits), (("WG", WG),), work=(4 * count, 2 * count * x[-1]))
+    return Plan((out,), (step,), "naive")
+
+
+def addmm_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    c, x, y = (t[n].astype(np.float64) for n in ("c", "a", "b"))
+    return [a.num("beta", 1.0) * c + a.num("alpha", 1.0) * (x @ y)]
+
+
+@op(
+    "aten.addmm.default",
+    "c a b beta:num alpha:num -> out",
+    reference=addmm_reference,
+    cases=(
+        Case({"c": (11,), "a": (5, 7), "b": (7, 11)}, {"beta": 1, "alpha": 1}, ({"a": (1, 7)},)),
+        Case({"c": (5, 1), "a": (5, 16), "b": (16, 12)}, {"beta": 0.5, "alpha": 2}),
+    ),
+)
+def addmm(a: Args, limits: Limits) -> Plan:
+    c, x, y = a["c"], a["a"], a["b"]
+    need(len(x) == len(y) == 2 and x[1] == y[0], f"{list(x)} can't be multiplied by {list(y)}")
+    out = (x[0], y[1])
+    need(broadcast(c, out) == out, f"{list(c)} can't be added to {list(out)}")
+    count = prod(out)
+    if not count:
+        return Plan((out,), (), "empty")
+    row, col = broadcast_strides(c, out)
+    params = (
+        ("count", count),
+        ("n", y[1]),
+        ("k", x[1]),
+        ("row", row),
+        ("col", col),
+        ("beta", a.num("beta", 1.0)),
+        ("alpha", a.num("alpha", 1.0)),
+    )
+    step = Step("addmm", params, fold(ceil_div(count, WG), limits), (("WG", WG),), work=(8 * count, 2 * count * x[1]))
     return Plan((out,), (step,), "naive")

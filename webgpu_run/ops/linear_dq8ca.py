@@ -17,6 +17,7 @@ from . import linear_q4gsw as q4linear
 
 EPS = float(np.finfo(np.float32).eps)
 WG = 64
+Params = tuple[tuple[str, int | float], ...]
 
 
 def qparams(x: Array, low: int, high: int, eps: float) -> tuple[Array, Array]:
@@ -42,7 +43,7 @@ def choose_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def _row_step(kernel: str, a: Args, limits: Limits, low: int, high: int, eps: float, **norm: float) -> Step:
     x = a["x"]
     rows = rows_of(x)
-    params = (("rows", rows), ("width", x[-1]), ("low", low), ("high", high), ("eps", eps))
+    params: Params = (("rows", rows), ("width", x[-1]), ("low", low), ("high", high), ("eps", eps))
     consts: tuple[tuple[str, int], ...] = (("WG", 32 if limits.software else WG),)
     rename: tuple[tuple[str, str], ...] = ()
     if norm:

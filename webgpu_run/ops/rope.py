@@ -99,7 +99,11 @@ def _sized_hf(s: int, q: int, k: int, d: int) -> dict[str, Dims]:
     "xq xk cos sin pos:slot -> [oq,ok]",
     reference=reference_hf,
     cases=(
-        Case(_sized_hf(11, 4, 2, 16) | {"cos": (31, 16), "sin": (31, 16)}, {"pos": 7}, (_sized_hf(1, 4, 2, 16), _sized_hf(5, 4, 2, 16))),
+        Case(
+            _sized_hf(11, 4, 2, 16) | {"cos": (31, 16), "sin": (31, 16)},
+            {"pos": 7},
+            (_sized_hf(1, 4, 2, 16), _sized_hf(5, 4, 2, 16)),
+        ),
         Case(_sized_hf(3, 2, 2, 16) | {"cos": (9, 8), "sin": (9, 8)}, {"pos": 0}),
     ),
 )
@@ -112,3 +116,30 @@ def apply_rotary_emb_hf(a: Args, limits: Limits) -> Plan:
     extra = (("half_rot", width // 2), ("pos_slot", a.slots["pos"]))
     bound = Bound("pos", rows - longest, f"{longest} positions in frequency tables of {rows} rows")
     return Plan((a["xq"], a["xk"]), _step(a, "rope_hf", limits, extra), "halves", (bound,))
+
+
+def pairs_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x, table = t["x"].astype(np.float64), t["freqs"].astype(np.float64).reshape(a["x"][1], -1)
+    return [interleaved(x[:, :, None], table[:, 0::2], table[:, 1::2])[:, :, 0]]
+
+
+@op(
+    "et_vk.apply_rotary_emb_interleaved.default",
+    "x freqs -> out",
+    reference=pairs_reference,
+    cases=(
+        Case({"x": (2, 11, 8), "freqs": (11, 8)}, live=({"x": (1, 11, 8)}, {"x": (2, 3, 8), "freqs": (3, 8)})),
+        Case({"x": (1, 5, 6), "freqs": (1, 5, 3, 2)}),
+    ),
+)
+def apply_rotary_emb_interleaved(a: Args, limits: Limits) -> Plan:
+    """One tensor [batch, rows, width], the table holding each pair's cosine and sine next to one another."""
+    x = a["x"]
+    need(len(x) == 3 and x[2] % 2 == 0, f"x has dims {list(x)}, expected [batch, rows, an even width]")
+    need(prod(a["freqs"]) == x[1] * x[2], f"the table has dims {list(a['freqs'])} for {x[1]} rows of {x[2]}")
+    pairs = prod(x) // 2
+    if not pairs:
+        return Plan((x,), (), "empty")
+    params = (("pairs", pairs), ("table", x[1] * x[2] // 2))
+    step = Step("rope_pairs", params, fold(ceil_div(pairs, WG), limits), (("WG", WG),), work=(16 * pairs, 6 * pairs))
+    return Plan((x,), (step,), "pairs")

@@ -41,7 +41,9 @@ def scalar(
         if not prod(a["x"]):
             return Plan((a["x"],), (), "empty")
         text = expr if isinstance(expr, str) else expr(a)
-        return Plan((a["x"],), (unary_step(a, text, limits, numbers(a)),), "vec4" if prod(a["x"]) % 4 == 0 else "scalar")
+        return Plan(
+            (a["x"],), (unary_step(a, text, limits, numbers(a)),), "vec4" if prod(a["x"]) % 4 == 0 else "scalar"
+        )
 
 
 def _limits(a: Args) -> tuple[float, float]:

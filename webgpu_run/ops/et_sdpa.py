@@ -1,0 +1,70 @@
+"""et_vk.sdpa: attention without a cache, softmax(q k^T * scale + mask) v, every dim live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
+from ..shapes import broadcast, broadcast_strides, prod
+
+LANES = 32
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    q, k, v = (t[n].astype(np.float64) for n in "qkv")
+    scores = q @ k.swapaxes(-1, -2) * a.num("scale", q.shape[-1] ** -0.5)
+    if "mask" in a:
+        scores = scores + t["mask"]
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    return [p / p.sum(-1, keepdims=True) @ v]
+
+
+def _dims(b: int, h: int, s: int, c: int, d: int) -> dict[str, tuple[int, ...]]:
+    return {"q": (b, h, s, d), "k": (b, h, c, d), "v": (b, h, c, d)}
+
+
+@op(
+    "et_vk.sdpa.default",
+    "q k v mask? scale:num? -> out",
+    reference=reference,
+    cases=(
+        Case(_dims(1, 3, 11, 37, 16), live=(_dims(1, 3, 1, 37, 16), _dims(1, 3, 4, 5, 16))),
+        Case(
+            _dims(2, 2, 5, 9, 24) | {"mask": (1, 1, 5, 9)},
+            {"scale": 0.3},
+            (_dims(1, 2, 3, 9, 24) | {"mask": (1, 1, 3, 9)},),
+        ),
+    ),
+)
+def sdpa(a: Args, limits: Limits) -> Plan:
+    q, k, v = a["q"], a["k"], a["v"]
+    need(
+        len(q) == len(k) == 4 and k == v,
+        f"q {list(q)}, k {list(k)}, v {list(v)}: expected [batch, heads, rows, head_dim]",
+    )
+    need(q[:2] == k[:2] and q[3] == k[3], f"q {list(q)} and k {list(k)} do not fit")
+    need(k[2] > 0, "there is no key to attend to")
+    if not prod(q):
+        return Plan((q,), (), "empty")
+    scores = (*q[:3], k[2])
+    mask = a["mask"] if "mask" in a else ()
+    need(broadcast(scores, mask) == scores, f"the mask has dims {list(mask)}, the scores {list(scores)}")
+    strides = broadcast_strides(mask, scores)
+    step = Step(
+        "et_sdpa",
+        (
+            ("queries", prod(q[:3])),
+            ("heads", q[1]),
+            ("rows", q[2]),
+            ("keys", k[2]),
+            ("scale", a.num("scale", q[3] ** -0.5)),
+            ("mask_strides", strides),
+        ),
+        fold(prod(q[:3]), limits, f"{prod(q[:3])} queries"),
+        (("LANES", LANES), ("DIM", q[3]), ("MASK", int("mask" in a))),
+        rename=() if "mask" in a else (("mask", "q"),),
+        work=(4 * (2 * prod(q) + 2 * prod(k)), 4 * prod(scores) * q[3]),
+    )
+    return Plan((q,), (step,), "masked" if "mask" in a else "online")

@@ -1,0 +1,133 @@
+"""More ops that only move elements: flip, repeat, pixel_shuffle, constant_pad_nd, split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
+from ..shapes import Dims, ceil_div, prod, strides_of, wrap
+from .copy import copy_step
+
+WG = 64
+
+
+def _turned(a: Args) -> set[int]:
+    return {wrap(d, len(a["x"])) for d in a.attrs["dims"]}
+
+
+@op(
+    "aten.flip.default",
+    "x dims:ints -> out",
+    reference=lambda a, t: [np.flip(t["x"], tuple(_turned(a)))],
+    cases=(Case({"x": (3, 5, 7)}, {"dims": (0, -1)}, ({"x": (2, 5, 4)}, {"x": (1, 1, 7)})),),
+)
+def flip(a: Args, limits: Limits) -> Plan:
+    x, turned = a["x"], _turned(a)
+    if not prod(x):
+        return Plan((x,), (), "empty")
+    strides = strides_of(x)
+    back = tuple(2**32 - s if i in turned else s for i, s in enumerate(strides))  # kernels add strides modulo 2^32
+    last = sum((x[i] - 1) * strides[i] for i in turned)
+    return Plan((x,), (copy_step(x, back, strides, limits, in_base=last),), "strided")
+
+
+@op(
+    "aten.repeat.default",
+    "x times:shape -> out",
+    reference=lambda a, t: [np.tile(t["x"], a.attrs["times"])],
+    cases=(
+        Case({"x": (3, 5)}, {"times": (1, 3, 2)}, ({"x": (1, 5)}, {"x": (2, 2)})),
+        Case({"x": (7,)}, {"times": (4,)}),
+    ),
+)
+def repeat(a: Args, limits: Limits) -> Plan:
+    times = a.attrs["times"]
+    x = (1,) * (len(times) - len(a["x"])) + a["x"]
+    need(len(times) == len(x) and min(times, default=1) >= 0, f"{list(a['x'])} can't be repeated {list(times)} times")
+    out = tuple(d * n for d, n in zip(x, times, strict=True))
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    dims: list[int] = []
+    steps: list[int] = []
+    for d, n, stride in zip(x, times, strides_of(x), strict=True):
+        for size, step in ((n, 0), (d, stride)):
+            if size != 1:
+                dims.append(size)
+                steps.append(step)
+    need(len(dims) <= 8, f"{list(a['x'])} repeated {list(times)} times needs {len(dims)} dims, a kernel has 8")
+    block = tuple(dims)
+    return Plan((out,), (copy_step(block, tuple(steps), strides_of(block), limits),), "strided")
+
+
+def shuffle_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    *lead, c, h, w = t["x"].shape
+    r = a.int("factor")
+    parts = t["x"].reshape(-1, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return [parts.reshape(*lead, c // (r * r), h * r, w * r)]
+
+
+@op(
+    "aten.pixel_shuffle.default",
+    "x factor:int -> out",
+    reference=shuffle_reference,
+    cases=(Case({"x": (2, 8, 2, 3)}, {"factor": 2}, ({"x": (1, 8, 1, 3)},)), Case({"x": (9, 4, 5)}, {"factor": 3})),
+)
+def pixel_shuffle(a: Args, limits: Limits) -> Plan:
+    x, r = a["x"], a.int("factor")
+    need(len(x) >= 3 and r > 0 and x[-3] % (r * r) == 0, f"{list(x)} can't be shuffled by {r}")
+    c, h, w = x[-3:]
+    out = (*x[:-3], c // (r * r), h * r, w * r)
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    block = (prod(x[:-3]), c // (r * r), h, r, w, r)
+    plane = h * w
+    strides = (c * plane, r * r * plane, w, r * plane, 1, plane)
+    return Plan((out,), (copy_step(block, strides, strides_of(block), limits),), "strided")
+
+
+def _pads(a: Args) -> list[tuple[int, int]]:
+    """Padding before and after each dim; the list starts at the last one."""
+    pairs = a.attrs["pads"]
+    need(len(pairs) % 2 == 0 and len(pairs) <= 2 * len(a["x"]), f"padding {list(pairs)} of {list(a['x'])}")
+    found = [(pairs[i], pairs[i + 1]) for i in range(0, len(pairs), 2)]
+    return [(0, 0)] * (len(a["x"]) - len(found)) + found[::-1]
+
+
+def pad_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    pads = _pads(a)
+    grown = np.pad(t["x"], [(max(p, 0), max(q, 0)) for p, q in pads], constant_values=a.num("value"))
+    return [grown[tuple(slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(pads, grown.shape, strict=True))]]
+
+
+def fill_step(count: int, value: float, kind: str, limits: Limits) -> Step:
+    """Set `count` elements of the output."""
+    grid = fold(ceil_div(count, WG), limits, f"{count} elements")
+    return Step("fill", (("count", count), ("value", value)), grid, (("WG", WG), ("KIND", kind)), work=(4 * count, 0))
+
+
+@op(
+    "aten.constant_pad_nd.default",
+    "x pads:ints value:num -> out",
+    reference=pad_reference,
+    cases=(
+        Case({"x": (2, 5, 7)}, {"pads": (1, 2, 0, 3), "value": 1.5}, ({"x": (1, 2, 7)},)),
+        Case({"x": (5, 7)}, {"pads": (-1, 2, 1, -2), "value": 0}),
+    ),
+)
+def constant_pad_nd(a: Args, limits: Limits) -> Plan:
+    x, pads = a["x"], _pads(a)
+    out = tuple(d + p + q for d, (p, q) in zip(x, pads, strict=True))
+    need(all(d >= 0 for d in out), f"padding {pads} of {list(x)} leaves less than nothing")
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    kind = "f32" if a.dtypes.get("out", "float32").startswith("float") else "i32"
+    steps = [fill_step(prod(out), a.num("value"), kind, limits)]
+    kept: Dims = tuple(d + min(p, 0) + min(q, 0) for d, (p, q) in zip(x, pads, strict=True))
+    if prod(kept):
+        source, target = strides_of(x), strides_of(out)
+        in_base = sum(max(-p, 0) * s for (p, _), s in zip(pads, source, strict=True))
+        out_base = sum(max(p, 0) * s for (p, _), s in zip(pads, target, strict=True))
+        steps.append(copy_step(kept, source, target, limits, in_base=in_base, out_base=out_base))
+    return Plan((out,), tuple(steps), "strided")

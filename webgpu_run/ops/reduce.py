@@ -1,0 +1,128 @@
+"""Reductions over any dims (max, min, sum, mean) and over one (argmax, argmin): a workgroup an output element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
+from ..shapes import Dims, prod, strides_of, wrap
+from .copy import pad8
+from .elementwise import wgsl_type
+
+WG = 64
+LARGEST = "3.4028234e38"
+
+
+def _axes(a: Args) -> tuple[int, ...]:
+    rank, dims = len(a["x"]), a.attrs.get("dims")
+    return tuple(sorted({wrap(d, rank) for d in dims})) if dims and rank else tuple(range(rank))
+
+
+def _reduced(x: Dims, axes: tuple[int, ...], keep: bool) -> Dims:
+    return tuple(1 if i in axes else d for i, d in enumerate(x) if keep or i not in axes)
+
+
+def reduction(names: str, schema: str, start: str, combine: str, f: Callable[..., Any], *, mean: bool = False) -> None:
+    def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+        x = t["x"].astype(np.float64) if t["x"].dtype.kind == "f" else t["x"]
+        return [np.asarray(f(x, axis=_axes(a), keepdims=bool(a.attrs.get("keep"))))]
+
+    @op(
+        names,
+        schema,
+        reference=reference,
+        cases=(
+            Case({"x": (1, 13, 96)}, {"dims": (-1,), "keep": True}, ({"x": (1, 1, 96)}, {"x": (1, 5, 96)})),
+            Case({"x": (3, 5, 7)}, {"dims": (0, 2), "keep": False}, ({"x": (2, 5, 7)}, {"x": (3, 1, 3)})),
+            Case({"x": (5, 67)}, {"dims": (0,), "keep": False}),
+        ),
+    )
+    def plan(a: Args, limits: Limits) -> Plan:
+        x, axes = a["x"], _axes(a)
+        out = _reduced(x, axes, bool(a.attrs.get("keep")))
+        size = prod(tuple(x[i] for i in axes))
+        need(size > 0, f"nothing to reduce in {list(x)}")
+        if not prod(out):
+            return Plan((out,), (), "empty")
+        strides = strides_of(x)
+        outer = [i for i in range(len(x)) if i not in axes]
+        kind = wgsl_type(a.dtypes.get("x", "float32"))
+        step = Step(
+            "reduce",
+            (
+                ("count", prod(out)),
+                ("size", size),
+                ("outer_rank", len(outer)),
+                ("rank", len(axes)),
+                ("divide", float(size) if mean else 1.0),
+                ("outer_dims", pad8(tuple(x[i] for i in outer), 1)),
+                ("outer_strides", pad8(tuple(strides[i] for i in outer), 0)),
+                ("dims", pad8(tuple(x[i] for i in axes), 1)),
+                ("strides", pad8(tuple(strides[i] for i in axes), 0)),
+            ),
+            fold(prod(out), limits, f"{prod(out)} outputs"),
+            (
+                ("WG", WG),
+                ("KIND", kind),
+                ("OUT", wgsl_type(a.dtypes.get("out", "float32"))),
+                (
+                    "START",
+                    start if kind == "f32" else {"-" + LARGEST: "-2147483647", LARGEST: "2147483647"}.get(start, "0"),
+                ),
+                ("COMBINE", combine),
+                ("FINAL", "value / KIND_T(params.divide)" if mean else "value"),
+            ),
+            work=(4 * prod(x), prod(x)),
+        )
+        return Plan((out,), (step,), "rows" if axes == (len(x) - 1,) else "strided")
+
+
+reduction("aten.amax.default", "x dims:ints? keep:bool -> out", "-" + LARGEST, "max(a, b)", np.max)
+reduction("aten.amin.default", "x dims:ints? keep:bool -> out", LARGEST, "min(a, b)", np.min)
+reduction("aten.sum.dim_IntList", "x dims:ints? keep:bool _ -> out", "0", "a + b", np.sum)
+reduction("aten.mean.dim", "x dims:ints? keep:bool _ -> out", "0", "a + b", np.mean, mean=True)
+
+
+def arg_extreme(name: str, sign: str, f: Callable[..., Any]) -> None:
+    def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+        dim = a.attrs.get("dim")
+        if dim is None:
+            return [np.asarray(f(t["x"])).reshape((1,) * len(a["x"]) if a.attrs["keep"] else ())]
+        return [np.asarray(f(t["x"], axis=dim, keepdims=bool(a.attrs["keep"])))]
+
+    @op(
+        f"aten.{name}.default",
+        "x dim:int? keep:bool -> out",
+        reference=reference,
+        cases=(
+            Case(
+                {"x": (1, 9, 200)}, {"dim": -1, "keep": False}, ({"x": (1, 1, 200)}, {"x": (1, 4, 7)}), {"out": "int32"}
+            ),
+            Case({"x": (3, 67, 5)}, {"dim": 1, "keep": True}, ({"x": (2, 1, 5)},), {"out": "int32"}),
+            Case({"x": (5, 67)}, {"dim": None, "keep": False}, (), {"out": "int32"}),
+        ),
+    )
+    def plan(a: Args, limits: Limits) -> Plan:
+        x, dim = a["x"], a.attrs.get("dim")
+        at = None if dim is None else wrap(int(dim), len(x))
+        axes = tuple(range(len(x))) if at is None else (at,)
+        out = _reduced(x, axes, bool(a.attrs["keep"]))
+        size, inner = (prod(x), 1) if at is None else (x[at] if x else 1, prod(x[at + 1 :]))
+        need(size > 0, f"nothing to choose from in {list(x)}")
+        if not prod(out):
+            return Plan((out,), (), "empty")
+        step = Step(
+            "arg_extreme",
+            (("rows", prod(out)), ("size", size), ("inner", inner)),
+            fold(prod(out), limits, f"{prod(out)} rows"),
+            (("WG", WG), ("SIGN", sign)),
+            work=(4 * prod(x), prod(x)),
+        )
+        return Plan((out,), (step,), "rows" if inner == 1 else "strided")
+
+
+arg_extreme("argmax", ">", np.argmax)
+arg_extreme("argmin", "<", np.argmin)

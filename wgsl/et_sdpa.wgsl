@@ -1,0 +1,62 @@
+// Attention of one query: lanes stride over the keys, each with its own running softmax, and the workgroup combines them.
+struct Params { queries: u32, heads: u32, rows: u32, keys: u32, scale: f32, mask_strides: vec4<u32> }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_q: array<f32>;
+@group(0) @binding(2) var<storage, read> t_k: array<f32>;
+@group(0) @binding(3) var<storage, read> t_v: array<f32>;
+@group(0) @binding(4) var<storage, read> t_mask: array<f32>;
+@group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
+
+var<workgroup> tops: array<f32, LANES>;
+var<workgroup> sums: array<f32, LANES>;
+var<workgroup> part: array<f32, LANES>;
+
+@compute @workgroup_size(LANES)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let item = wid.y * count.x + wid.x;
+  if (item >= params.queries) { return; }
+  let head = item / params.rows;
+  let place = vec3<u32>(head / params.heads, head % params.heads, item % params.rows);
+  let mask_base = dot(place, params.mask_strides.xyz);
+  var q: array<f32, DIM>;
+  for (var d = 0u; d < DIM; d++) { q[d] = t_q[item * DIM + d] * params.scale; }
+  var acc: array<f32, DIM>;
+  var top = -3.0e38;
+  var sum = 0.0;
+  for (var j = lane; j < params.keys; j += LANES) {
+    let at = (head * params.keys + j) * DIM;
+    var score = 0.0;
+    for (var d = 0u; d < DIM; d++) { score = fma(q[d], t_k[at + d], score); }
+    if (MASK == 1u) { score += t_mask[mask_base + j * params.mask_strides.w]; }
+    let peak = max(top, score);
+    let keep = exp(top - peak);
+    let p = exp(score - peak);
+    sum = sum * keep + p;
+    for (var d = 0u; d < DIM; d++) { acc[d] = acc[d] * keep + p * t_v[at + d]; }
+    top = peak;
+  }
+  tops[lane] = top;
+  workgroupBarrier();
+  var peak = tops[0];
+  for (var l = 1u; l < LANES; l++) { peak = max(peak, tops[l]); }
+  let keep = exp(top - peak);
+  sums[lane] = sum * keep;
+  workgroupBarrier();
+  var total = 0.0;
+  for (var l = 0u; l < LANES; l++) { total += sums[l]; }
+  for (var d = 0u; d < DIM; d++) {
+    part[lane] = acc[d] * keep;
+    workgroupBarrier();
+    if (lane == d % LANES) {
+      var value = 0.0;
+      for (var l = 0u; l < LANES; l++) { value += part[l]; }
+      t_out[item * DIM + d] = value / total;
+    }
+    workgroupBarrier();
+  }
+}
