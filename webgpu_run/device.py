@@ -224,9 +224,21 @@ class Device:
             raise DeviceError(f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side")
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {width * height * 16:,} bytes"):
-            made = self.handle.create_texture(size=(width, height, 1), format="rgba32float", usage=use.STORAGE_BINDING)
+            made = self.handle.create_texture(
+                size=(width, height, 1),
+                format="rgba32float",
+                usage=use.STORAGE_BINDING | use.COPY_SRC | use.COPY_DST,  # copies are for comparing runs
+            )
         self.allocated += width * height * 16
         return made.create_view()
+
+    def read_image(self, image: Any) -> Any:
+        """The texels of an `image`, row by row."""
+        width, height, _ = image.texture.size
+        with self._errors("readback"):
+            self.check()
+            layout = {"bytes_per_row": width * 16, "rows_per_image": height}
+            return self.handle.queue.read_texture({"texture": image.texture}, layout, (width, height, 1))
 
     def _flush(self, nbytes: int) -> None:
         """Uploads wait in staging memory until a submit: submit now and then, so that loading stays small."""

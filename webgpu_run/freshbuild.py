@@ -70,6 +70,9 @@ class _Fresh:
         encoder = device.handle.create_command_encoder()
         for source, target in zip(runner.executor.resident.state, self.executor.resident.state, strict=True):
             encoder.copy_buffer_to_buffer(source, 0, target, 0, min(source.size, target.size))
+        for source, target in zip(runner.executor.resident.images, self.executor.resident.images, strict=True):
+            size = source.texture.size
+            encoder.copy_texture_to_texture({"texture": source.texture}, {"texture": target.texture}, size)
         device.submit(encoder)
         stats = CallStats()
         self.executor.upload(inputs, stats)
@@ -84,6 +87,10 @@ class _Fresh:
         ):
             a, b = (np.frombuffer(device.read(x, x.size), np.float32) for x in (other, mine))
             same_bits(a, b, f"state {k}")
+        images = zip(self.executor.resident.images, runner.executor.resident.images, strict=True)
+        for k, (mine, other) in enumerate(images):
+            a, b = (np.frombuffer(device.read_image(x), np.float32) for x in (other, mine))
+            same_bits(a, b, f"cache {k}")
 
     def _prepare(self, delta: Delta) -> None:
         if self._first:

@@ -80,13 +80,18 @@ class Check:
     compared: int = 0
     without: dict[str, int] = field(default_factory=dict)  # ops that have no reference
     worst: dict[str, float] = field(default_factory=dict)  # op -> largest NMSE
+    _caches: dict[tuple[int, int], dict[str, Array]] = field(default_factory=dict)
 
     def __call__(self, runner: Runner, node: Node, before: Mapping[str, Array], outs: Sequence[Array]) -> None:
         if node.op.reference is None:
             self.without[node.op.short] = self.without.get(node.op.short, 0) + 1
             return
+        args, key = live_args(runner, node), (id(runner), node.index)
+        before = {**before, **self._caches.get(key, {})}
         with np.errstate(all="ignore"):
-            made = node.op.reference(live_args(runner, node), before)
+            made = node.op.reference(args, before)
+            if node.op.remember:
+                self._caches[key] = dict(zip(("kc", "vc"), node.op.remember(args, before), strict=True))
         wanted = [made] if isinstance(made, np.ndarray) else list(made)
         for k, (out, want) in enumerate(zip(outs, wanted, strict=False)):
             name = node.label if len(wanted) == 1 else f"{node.label} output {k}"

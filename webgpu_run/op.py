@@ -185,6 +185,7 @@ class Op:
     reads_data: str | None = None  # the plan reads this input's host data
     make: Callable[[Case, np.random.Generator], dict[str, Array]] | None = None
     cases: tuple[Case, ...] = ()
+    remember: Reference | None = None  # what the caches hold afterwards, where they are memory of the op's own
 
     @property
     def short(self) -> str:

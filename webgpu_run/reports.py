@@ -92,7 +92,10 @@ class Reports:
             self._held += items
             return
         for item in items:
-            self.console.print(item if isinstance(item, str) else as_tree(item))
+            if isinstance(item, str):
+                self._tell(item)
+            else:
+                self.console.print(as_tree(item))
 
     def pause(self) -> None:
         """The text has ended, for now: show what waited for that."""
@@ -113,11 +116,15 @@ class Reports:
             assert s.trace
             outfile.write(s.trace, self._timeline.to_json())
         for line in self._passed():
-            self.console.print(line)
+            self._tell(line)
         if s.stats == "json":
             print(json.dumps(self._as_dict(run)), file=sys.stderr, flush=True)
         elif s.stats == "line" and not s.quiet:
-            self.console.print(run.line(self.model.device.allocated))
+            self._tell(run.line(self.model.device.allocated))
+
+    def _tell(self, line: str) -> None:
+        """One line, which only a terminal may fold."""
+        self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     def _passed(self) -> list[str]:
         lines = []

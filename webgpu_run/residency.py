@@ -40,6 +40,7 @@ class Residency:
         made = [device.buffer(n, "activation") for n in self.memory.sizes]
         self.buffers: dict[int, Any] = {root: made[b] for root, b in self.memory.place.items()}
         self.state: list[Any] = []
+        self.images: list[Any] = []  # state kept in textures
         self._owned: dict[tuple[int, str], Any] = {}  # (node, binding) -> packed constant, state or scratch
         self._packs: dict[Any, Any] = {}
         self._uploads: dict[Any, Any] = {}
@@ -131,7 +132,9 @@ class Residency:
 
     def _state(self, node: Node, name: str, resource: Resource) -> Any:
         if resource.texture:  # starts as zeros and stays out of `reset`: a KV cache's rows past the position are never read
-            return self.device.image(*resource.texture, f"{node.op.short} {name}")
+            image = self.device.image(*resource.texture, f"{node.op.short} {name}")
+            self.images.append(image)
+            return image
         buffer = self.device.buffer(resource.nbytes, f"{node.op.short} {name}")
         self.state.append(buffer)
         return buffer

@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import CheckError, ShapeError, UnsupportedError
 from .execute import CallStats, Progress
-from .model import Model
+from .model import Model, Started
 from .op import Array
 from .pte import Method, Tensor
 from .sampling import Sampler
@@ -77,8 +77,8 @@ class Interface:
 class Session:
     """A model with a position in its KV cache.
 
-    `step` is the one place that runs the model: it gives the logits of the last token, or the id of the next one where
-    the device has chosen it.
+    `step` gives the logits of the last token. `advance` gives the id that the device itself chose, and may have queued
+    the step after it by then.
     """
 
     def __init__(
@@ -99,11 +99,12 @@ class Session:
         self.calls: list[Call] = []
         self.ids: list[int] = []  # what the KV cache holds
         interface = Interface.of(model.method, model.metadata)
-        bounds = [
-            b for r in model.runners for plan in r.engine.plans for b in plan.bounds
-        ]  # as built, at the largest S
+        # As built: at the largest number of tokens.
+        bounds = [b for runner in model.runners for plan in runner.engine.plans for b in plan.bounds]
         capacity = min([interface.capacity, *(b.high + interface.largest for b in bounds)])
         self.interface = Interface(interface.vocab, interface.largest, capacity)
+        self._queued: Started | None = None  # a step that took the id of the one before it
+        self._free_ns = 0  # when the call before ended
         self.chunk = min(chunk or interface.largest, interface.largest)
 
     @property
@@ -119,10 +120,10 @@ class Session:
         """How many more tokens the context holds."""
         return self.capacity - self.position
 
-    def prefill(self, ids: Sequence[int], phase: str = "prefill") -> Array | int:
+    def prefill(self, ids: Sequence[int], phase: str = "prefill") -> Array:
         """Run these tokens in chunks as large as the file allows; nothing is run when they do not fit."""
         self.interface.check(ids, self.position)
-        out: Array | int | None = None
+        out: Array | None = None
         for at in range(0, len(ids), self.chunk):
             if self.progress:
                 self.progress("prefill", at, len(ids))
@@ -132,28 +133,58 @@ class Session:
         assert out is not None
         return out
 
-    def step(self, ids: Sequence[int], phase: str = "decode") -> Array | int:
+    def step(self, ids: Sequence[int], phase: str = "decode") -> Array:
         """Run one call at the current position."""
+        self._settle()
         tokens = np.asarray([ids], self.model.inputs[0].dtype)
         position = np.asarray([self.position], self.model.inputs[1].dtype)
         start = time.perf_counter_ns()
         with self.guard():
             logits = self.model.run([tokens, position], timed=self.timed)[0]
-        wall = time.perf_counter_ns() - start
-        call = Call(
-            len(self.calls), phase, len(ids), self.position, start, wall, self.model.stats, (tokens.shape, (1,))
-        )
+        self._record(phase, ids, start)
+        row: Array = logits.reshape(-1, logits.shape[-1])[-1]
+        if not np.isfinite(row).all():
+            raise self._not_finite()
+        return row
+
+    def advance(self, token: int, *, more: bool) -> int:
+        """The likeliest id after this one; `more`: its own step may be queued before it is known here."""
+        start = max(time.perf_counter_ns(), self._free_ns)
+        with self.guard():
+            started, self._queued = self._queued or self.model.start([token], self.position, timed=self.timed), None
+            # Observers look at the model as this call left it, so there the next one waits.
+            if more and self.room > 1 and not self.observers and not self.timed:
+                self._queued = self.model.start(None, self.position + 1)
+            chosen = self.model.finish(started)
+        self._record("decode", [token], start)
+        if not 0 <= chosen < self.interface.vocab:
+            raise self._not_finite()
+        return chosen
+
+    def _record(self, phase: str, ids: Sequence[int], start_ns: int) -> None:
+        self._free_ns = time.perf_counter_ns()
+        wall, shapes = self._free_ns - start_ns, ((1, len(ids)), (1,))
+        call = Call(len(self.calls), phase, len(ids), self.position, start_ns, wall, self.model.stats, shapes)
         self.ids += ids
         self.calls.append(call)
         for observer in self.observers:
             observer(call)
-        row: Array = logits.reshape(-1, logits.shape[-1])[-1]
-        if not np.isfinite(row).all():
-            from .numerics import blame
 
-            what = blame(self.model, [tokens, position])
-            raise CheckError(f"the logits are not finite: {what}" if what else "the logits are not finite")
-        return row
+    def _settle(self) -> None:
+        """Wait for a queued step that turned out not to be needed; what it wrote lies past the position."""
+        queued, self._queued = self._queued, None
+        if queued:
+            self.model.finish(queued)
+
+    def _not_finite(self) -> CheckError:
+        """The error for the call just made, which names the op: it is run again, node by node."""
+        from .numerics import blame
+
+        self._settle()
+        call = self.calls[-1]
+        tokens = np.asarray([self.ids[call.position :]], self.model.inputs[0].dtype)
+        what = blame(self.model, [tokens, np.asarray([call.position], self.model.inputs[1].dtype)])
+        return CheckError(f"the logits are not finite: {what}" if what else "the logits are not finite")
 
     def rewind(self, position: int) -> None:
         """Forget what came after; rows of the KV cache past the position are never read."""
@@ -191,9 +222,9 @@ class Reply:
         self.reason = "stop"
 
     def __iter__(self) -> Iterator[int]:
-        out = self.session.prefill(self.prompt)
+        token = self.sampler.pick(self.session.prefill(self.prompt), 0)
+        chooses = self.sampler.greedy and self.session.model.chooses
         while True:
-            token = out if isinstance(out, int) else self.sampler.pick(out, len(self.ids))
             if token in self.eos:
                 self.reason = "eos"
                 return
@@ -209,4 +240,7 @@ class Reply:
                 self.reason = "context"
             if self.reason:
                 return
-            out = self.session.step([token])
+            if chooses:
+                token = self.session.advance(token, more=len(self.ids) + 1 < self.limit)
+            else:
+                token = self.sampler.pick(self.session.step([token]), len(self.ids))

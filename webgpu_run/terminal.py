@@ -37,7 +37,8 @@ def aside() -> Console:
     """The console of stderr: everything that is not the answer."""
     from rich.console import Console
 
-    return Console(stderr=True, markup=False, highlight=False, emoji=False)
+    width = None if sys.stderr.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(stderr=True, markup=False, highlight=False, emoji=False, width=width)
 
 
 class OptionalValue(click.Option):

@@ -13,16 +13,28 @@ from . import q4, rope, sdpa
 WG = 64
 
 
-def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    pos, s = int(a.attrs.get("pos") or 0), a["xq"][1]
+def _turned(a: Args, t: Mapping[str, Array], pos: int) -> tuple[Array, Array]:
+    s = a["xq"][1]
     if a.attrs["halves"]:
         q, k = rope.reference_hf(a, t)
     else:
         start = pos if a.attrs["absolute"] else 0
         q, k = (rope.interleaved(t[n], t["cos"][start : start + s], t["sin"][start : start + s]) for n in ("xq", "xk"))
-    kc, vc = (t[n][0].astype(np.float64) for n in ("kc", "vc"))
-    kc[pos : pos + s], vc[pos : pos + s] = k[0], t["v"][0]
-    return [sdpa.attention(q[0], kc, vc, pos, a.num("scale", q.shape[3] ** -0.5))[None]]
+    return q, k
+
+
+def remember(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    """The caches kc and vc after the call."""
+    pos, s = int(a.attrs.get("pos") or 0), a["xq"][1]
+    kc, vc = (t[n].astype(np.float64) for n in ("kc", "vc"))
+    kc[0, pos : pos + s], vc[0, pos : pos + s] = _turned(a, t, pos)[1][0], t["v"][0]
+    return [kc, vc]
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    pos = int(a.attrs.get("pos") or 0)
+    q, (kc, vc) = _turned(a, t, pos)[0], remember(a, t)
+    return [sdpa.attention(q[0], kc[0], vc[0], pos, a.num("scale", q.shape[3] ** -0.5))[None]]
 
 
 def _sized(s: int, q: int, kv: int, d: int) -> dict[str, Dims]:
@@ -71,6 +83,7 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     "wr.attention",
     "xq xk v kc! vc! pos:slot cos sin absolute:bool halves:bool mask? _ causal:bool scale:num? -> out",
     reference=reference,
+    remember=remember,
     resources=resources,
     pack=pack,
     cases=(
