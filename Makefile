@@ -14,7 +14,7 @@ test: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n $(XDIST) --dist loadgroup
+	$(BIN)/pytest -q -n $(XDIST) --dist worksteal
 
 setup: .venv/ready .venv/adapter
 

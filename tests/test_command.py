@@ -42,15 +42,14 @@ def test_help_loads_neither_wgpu_nor_numpy() -> None:
 
 
 def test_help_is_quick() -> None:
-    def fastest(*command: str) -> float:
-        def once() -> float:
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *command], check=True, capture_output=True, cwd=HERE.parent)
-            return time.perf_counter() - start
+    def seconds(*command: str) -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *command], check=True, capture_output=True, cwd=HERE.parent)
+        return time.perf_counter() - start
 
-        return min(once() for _ in range(7))
-
-    assert fastest("-m", "webgpu_run", "--help") < 2 * fastest("-c", "import click")
+    # Taken in turns and at their best, so that what else the machine does falls on both.
+    pairs = [(seconds("-m", "webgpu_run", "--help"), seconds("-c", "import click")) for _ in range(8)]
+    assert min(ours for ours, _ in pairs) < 2 * min(clicks for _, clicks in pairs)
 
 
 def test_version() -> None:
