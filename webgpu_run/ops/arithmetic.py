@@ -69,6 +69,8 @@ def power_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     ),
 )
 def power(a: Args, limits: Limits) -> Plan:
+    floats = all(a.dtypes.get(n, "float32").startswith("float") for n in "ab")
+    unsupported(floats, "a power of integers has no kernel")
     odd = "(a < BOTH_T(0)) & (abs(b % BOTH_T(2)) == BOTH_T(1))"
     value = f"pow(abs(a), b) * select(BOTH_T(1), BOTH_T(-1), {odd})"
     return _plan(a, f"select({value}, BOTH_T(1), b == BOTH_T(0))", limits)
