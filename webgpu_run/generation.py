@@ -54,8 +54,7 @@ def generate(program: Program, settings: Settings) -> int:
             if template and tokenizer:
                 code = _converse(Conversation(session, tokenizer, template), speaker, reports, prompt)
             else:
-                speaker.echo(prompt)
-                speaker.say(ids)
+                speaker.say(ids, echo=prompt)
                 code = INTERRUPTED if run.reason == "interrupt" else 0
         except KeyboardInterrupt:
             run.reason, code = "interrupt", INTERRUPTED
@@ -97,14 +96,8 @@ class Speaker:
         if self.run.seed is not None and self.settings.seed is None and not quiet:
             self._aside(f"seed {self.run.seed}")
 
-    def echo(self, prompt: str | None) -> None:
-        """On a terminal the prompt is shown before what follows it."""
-        if prompt and not self.settings.quiet and sys.stderr.isatty() and sys.stdout and sys.stdout.isatty():
-            self.progress.close()
-            aside().print(prompt, style="dim", end="", soft_wrap=True)
-
-    def say(self, prompt: list[int]) -> tuple[Reply, str]:
-        """Prefill these tokens, print the reply; the reply and its text."""
+    def say(self, prompt: list[int], echo: str | None = None) -> tuple[Reply, str]:
+        """Prefill these tokens, print the reply (on a terminal after `echo`); the reply and its text."""
         start = time.perf_counter_ns()
         settings, text = self.settings, []
         reply = Reply(
@@ -121,7 +114,8 @@ class Speaker:
             for token in reply:
                 if self.run.ttft_ns is None:
                     self.run.ttft_ns = time.perf_counter_ns() - start
-                self.progress.close()
+                if len(reply.ids) == 1:
+                    self._before(echo)
                 piece = stream.push(token) if stream else f"{' ' * (len(reply.ids) > 1)}{token}"
                 text.append(stops.push(piece))
                 self._print(text[-1])
@@ -135,6 +129,12 @@ class Speaker:
         self.run.generated += len(reply.ids)
         self.run.reason = reply.reason
         return reply, "".join(text)
+
+    def _before(self, echo: str | None) -> None:
+        """Prefill is over: the bar goes, and a terminal shows the text that is gone on from."""
+        self.progress.close()
+        if echo and not self.settings.quiet and sys.stderr.isatty() and sys.stdout and sys.stdout.isatty():
+            aside().print(echo, style="dim", end="", soft_wrap=True)
 
     def end_line(self) -> None:
         """The text is over."""

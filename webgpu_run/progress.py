@@ -25,7 +25,7 @@ class Progress:
             from .terminal import aside
 
             columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn()
-            self._bar = Bars(*columns, console=aside(), transient=True)
+            self._bar = Bars(*columns, console=aside(), transient=True, redirect_stdout=False, redirect_stderr=False)
             self._bar.start()
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=total)

@@ -110,7 +110,7 @@ class Reports:
         self.pause()
         s = self.settings
         if self._timings and s.stats != "json":
-            for item in as_tables(self._timings):
+            for item in as_tables(self._timings, self.console.width):
                 self.console.print(item)
         if self._timeline:
             assert s.trace

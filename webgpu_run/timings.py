@@ -87,7 +87,7 @@ class Timings:
         return (d.op, d.kernel, d.route, d.live_dims, d.grid), Row(d.op, kernel, dims, grid)
 
 
-def as_tables(timings: Timings) -> list[Any]:
+def as_tables(timings: Timings, width: int) -> list[Any]:
     """What rich prints: a table a phase with its sum, or wall times where the adapter has no timestamps."""
     from rich.text import Text
 
@@ -96,12 +96,12 @@ def as_tables(timings: Timings) -> list[Any]:
         out.append(Text("this adapter has no timestamp queries: wall times only", "yellow"))
     for phase in timings.phases.values():
         if phase.rows:
-            out.append(_table(phase, timings.by))
+            out.append(_table(phase, timings.by, width))
         out.append(Text(_total(phase)))
     return out
 
 
-def _table(phase: Phase, by: str) -> Any:
+def _table(phase: Phase, by: str, width: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -109,25 +109,25 @@ def _table(phase: Phase, by: str) -> Any:
     table = Table(
         title=Text(f"{phase.name}: {phase.tokens} tok, {per}"), title_justify="left", box=None, pad_edge=False
     )
-    detail = by != "layer"
+    detail, rates = by != "layer", width >= 60  # a narrow terminal has room for the times only
     table.add_column({"op": "op", "dispatch": "# op", "layer": "layer"}[by], overflow="fold")
-    if detail:
+    if detail and rates:
         table.add_column("kernel · route", overflow="fold", style="green")
+    if detail:
         table.add_column("live shape", overflow="fold", style="cyan")
+    if detail and rates:
         table.add_column("grid", overflow="fold", style="dim")
-    for name in ("n", "µs", "share", "GB/s", "GFLOP/s"):
+    for name in ("n", "µs", "share", "GB/s", "GFLOP/s") if rates else ("µs", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in _ordered(phase, by):
         share = row.gpu_ns / phase.gpu_ns if phase.gpu_ns else 0.0
-        cells = [Text(row.label), *((Text(row.kernel), row.dims, row.grid) if detail else ())]
-        table.add_row(
-            *cells,
-            f"{row.count / phase.calls:g}" if row.count % phase.calls == 0 else f"{row.count / phase.calls:.1f}",
-            f"{row.gpu_ns / phase.calls / 1e3:,.1f}",
-            f"{share:.1%}",
-            _rate(row.nbytes, row.gpu_ns),
-            _rate(row.flops, row.gpu_ns),
-        )
+        cells: list[Any] = [Text(row.label)]
+        if detail:
+            cells += [Text(row.kernel), row.dims, row.grid] if rates else [row.dims]
+        times = [f"{row.gpu_ns / phase.calls / 1e3:,.1f}", f"{share:.1%}"]
+        count = f"{row.count / phase.calls:.1f}".removesuffix(".0")
+        speeds = [_rate(row.nbytes, row.gpu_ns), _rate(row.flops, row.gpu_ns)]
+        table.add_row(*cells, *([count, *times, *speeds] if rates else times))
     return table
 
 
