@@ -12,14 +12,15 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from . import kernel as kernels
 from .errors import DeviceError, UsageError
 from .kernel import Consts, Kernel
-from .op import Array, Limits
+from .op import GPU, PLAIN, SOFTWARE, Array, Limits
 from .shapes import align
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
@@ -145,6 +146,25 @@ class Device:
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self._pending = 0
         self._fence: Any = None
+        profile = GPU
+        if adapter.software:
+            profile = SOFTWARE if self._subgroup_size() >= 8 else PLAIN
+        self.limits = replace(self.limits, profile=profile)
+
+    def _subgroup_size(self) -> int:
+        """How many lanes a subgroup really has; adapters only promise a range."""
+        if not self.limits.subgroups:
+            return 0
+        kernel = kernels.load("subgroup_size")
+        out = self.buffer(16)
+        encoder = self.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(self.pipeline(kernel, ()))
+        compute.set_bind_group(0, self.bind_group(kernel, (), [(out, 0, 16)]))
+        compute.dispatch_workgroups(1)
+        compute.end()
+        self.submit(encoder)
+        return int.from_bytes(self.read(out, 4), "little")
 
     @property
     def name(self) -> str:
@@ -231,6 +251,18 @@ class Device:
             )
         self.allocated += width * height * 16
         return made.create_view()
+
+    def zero_image(self, image: Any) -> None:
+        width, height, _ = image.texture.size
+        rows = min(height, max(1, (8 << 20) // (width * 16)))
+        zeros = np.zeros((rows, width, 4), np.float32)
+        with self._errors("upload"):
+            for y in range(0, height, rows):
+                part = zeros[: height - y]
+                layout = {"bytes_per_row": width * 16, "rows_per_image": len(part)}
+                target = {"texture": image.texture, "origin": (0, y, 0)}
+                self.handle.queue.write_texture(target, part, layout, (width, len(part), 1))
+                self._flush(part.nbytes)
 
     def read_image(self, image: Any) -> Any:
         """The texels of an `image`, row by row."""

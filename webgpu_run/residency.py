@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from .budget import activation_sizes, largest_args
 from .device import Device
 from .errors import RunError
 from .graph import GPU_DTYPE, Graph, Node
 from .memory import Memory
 from .op import Args, Packed, Resource
 from .resize import Engine
-from .shapes import prod
 
 Progress = Callable[[str, int, int], None]  # what, done, total
 
@@ -25,18 +25,7 @@ class Residency:
     def __init__(self, engine: Engine, device: Device, progress: Progress | None = None) -> None:
         self.graph: Graph = engine.graph
         self.device, self.limits = device, device.limits
-        graph = self.graph
-        sizes = {
-            v: prod(t.max_dims) * 4 + 1024 for v, t in graph.tensors.items() if t.root == v and t.constant < 0
-        }  # 1 KiB of slack: kernels that bind a row as a uniform read whole vectors
-        for node, plan in zip(graph.nodes, engine.plans, strict=True):
-            for step in plan.steps:
-                for name, window in step.windows:
-                    v = node.tensors.get(name)
-                    root = graph.tensors[v].root if v is not None else -1
-                    if root in sizes:
-                        sizes[root] = max(sizes[root], window.offset + window.nbytes)
-        self.memory = Memory(graph, sizes)
+        self.memory = Memory(self.graph, activation_sizes(engine))
         made = [device.buffer(n, "activation") for n in self.memory.sizes]
         self.buffers: dict[int, Any] = {root: made[b] for root, b in self.memory.place.items()}
         self.state: list[Any] = []
@@ -73,6 +62,8 @@ class Residency:
         """Zero what persists between calls."""
         if self.state:
             self.device.zero(self.state)
+        for image in self.images:
+            self.device.zero_image(image)
 
     def _load(self, progress: Progress | None) -> None:
         graph = self.graph
@@ -82,7 +73,7 @@ class Residency:
         for done, node in enumerate(packing):
             if progress:
                 progress("weights", done, len(packing))
-            args = self._largest(node)
+            args = largest_args(graph, node)
             if node.op.pack:
                 self._pack(node, args)
             for name, resource in (node.op.resources(args, self.limits) if node.op.resources else {}).items():
@@ -99,12 +90,6 @@ class Residency:
                 self.source(v)
         if progress and packing:
             progress("weights", len(packing), len(packing))
-
-    def _largest(self, node: Node) -> Args:
-        tensors = self.graph.tensors
-        dims = {name: tensors[v].max_dims for name, v in node.tensors.items()}
-        dims |= {name: tensors[v].max_dims for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors}
-        return Args(dims, node.attrs, dtypes={name: tensors[v].dtype for name, v in node.tensors.items()}, slots=node.slots)
 
     def _pack(self, node: Node, args: Args) -> None:
         """Packed constants of a node; equal inputs are packed once, equal results are uploaded once."""
@@ -131,7 +116,7 @@ class Residency:
         return self._uploads[digest]
 
     def _state(self, node: Node, name: str, resource: Resource) -> Any:
-        if resource.texture:  # starts as zeros and stays out of `reset`: a KV cache's rows past the position are never read
+        if resource.texture:
             image = self.device.image(*resource.texture, f"{node.op.short} {name}")
             self.images.append(image)
             return image
