@@ -1,6 +1,7 @@
-"""Loads what our writer makes with ExecuTorch's own runtime, and compares its decoded program with ours.
+"""Holds our reader and writer against ExecuTorch's own, for the fixtures and any files given.
 
-Needs an environment with executorch (and flatbuffers, numpy): python tests/tools/check_with_executorch.py
+What we read from a file is what its deserializer reads; what we write its runtime loads, with its full verification.
+Needs an environment with executorch, flatbuffers and numpy: python tests/tools/check_with_executorch.py [FILE.pte...]
 """
 
 from __future__ import annotations
@@ -21,49 +22,64 @@ from executorch.runtime import Runtime, Verification  # noqa: E402
 from samples import FIXTURES, add_program, every_kind  # noqa: E402
 
 from webgpu_run import pte, ptewrite  # noqa: E402
+from webgpu_run.vk import VkTensor  # noqa: E402
 
 
-def check(name: str, program: pte.Program, *, decode: bool = True, **form: int) -> None:
-    """Raises when ExecuTorch refuses the file or reads something else from it."""
-    data = ptewrite.dumps(program, **form)  # type: ignore[arg-type]
-    loaded = Runtime.get().load_program(data, verification=Verification.InternalConsistency)
-    names = {method.name for method in program.methods}
-    assert set(loaded.method_names) == names, (loaded.method_names, names)
+def check_read(data: bytes, program: pte.Program) -> None:
+    """Raises when ExecuTorch reads something else from the same bytes."""
     decoded = deserialize_pte_binary(data).program
     for plan, method in zip(decoded.execution_plan, program.methods, strict=True):
         assert plan.name == method.name
         assert tuple(plan.inputs) == method.inputs
         assert tuple(plan.outputs) == method.outputs
         assert len(plan.values) == len(method.values)
-        for k, delegate in enumerate(method.delegates):
-            infinite = delegate.graph and any(v in (math.inf, -math.inf) for v in delegate.graph.values)
-            if delegate.graph is None or not decode or infinite:  # executorch decodes through JSON, which has no inf
-                continue
-            blob = pte.loads(data).methods[names_index(program, method.name)].delegates[k].blob.read()
-            graph = flatbuffer_to_vk_graph(extract_vk_flatbuffer(blob))
-            assert [(op.name, tuple(op.args)) for op in graph.chain] == [
-                (op.name, op.args) for op in delegate.graph.chain
-            ]
-            assert len(graph.values) == len(delegate.graph.values)
-            assert tuple(graph.input_ids) == delegate.graph.input_ids
-            keys = [constant.named_key or None for constant in graph.constants]
-            assert keys == [constant.key for constant in delegate.graph.constants]
-    print(f"ok {name} {form or ''}: {len(data)} bytes, methods {', '.join(sorted(names))}")
+        kernels = [step.op for step in method.instructions if isinstance(step, pte.KernelCall)]
+        names = [f"{op.name}.{op.overload}" if op.overload else op.name for op in plan.operators]
+        calls = [step.instr_args for chain in plan.chains for step in chain.instructions]
+        assert kernels == [names[call.op_index] for call in calls if hasattr(call, "op_index")]
+        for delegate in method.delegates:
+            if delegate.graph is not None:
+                check_graph(delegate)
 
 
-def names_index(program: pte.Program, name: str) -> int:
-    """Where the method of this name is."""
-    return [method.name for method in program.methods].index(name)
+def check_graph(delegate: pte.Delegate) -> None:
+    """Raises when ExecuTorch reads another graph from a delegate."""
+    ours = delegate.graph
+    assert ours is not None
+    if any(value in (math.inf, -math.inf) for value in ours.values):
+        return  # executorch decodes through JSON, which has no infinity
+    graph = flatbuffer_to_vk_graph(extract_vk_flatbuffer(delegate.blob.read()))
+    assert [(op.name, tuple(op.args)) for op in graph.chain] == [(op.name, op.args) for op in ours.chain]
+    assert tuple(graph.input_ids) == ours.input_ids
+    assert tuple(graph.output_ids) == ours.output_ids
+    assert [constant.named_key or None for constant in graph.constants] == [constant.key for constant in ours.constants]
+    for theirs, value in zip(graph.values, ours.values, strict=True):
+        if isinstance(value, VkTensor):
+            assert tuple(theirs.value.dims) == value.dims
+            assert theirs.value.datatype.name.lower() == value.dtype
 
 
-def main() -> None:
-    check("add", add_program())
-    check("add", add_program(), header=24)
-    check("add", add_program(), inline=True)
-    check("every kind", every_kind(), decode=False)  # it has a memory layout that executorch has no name for
-    for path in FIXTURES:
-        check(path.name, pte.load(path))
+def check_write(program: pte.Program, **form: int) -> bytes:
+    """The program as we write it; raises when ExecuTorch's runtime does not load that."""
+    data = ptewrite.dumps(program, **form)  # type: ignore[arg-type]
+    loaded = Runtime.get().load_program(data, verification=Verification.InternalConsistency)
+    assert set(loaded.method_names) == {method.name for method in program.methods}
+    return data
+
+
+def main(paths: list[Path]) -> None:
+    check_write(every_kind())  # it has a memory layout that executorch has no name for, so it is not decoded
+    for form in ({}, {"header": 24}, {"inline": True}):
+        data = check_write(add_program(), **form)
+        check_read(data, pte.loads(data))
+    for path in paths:
+        program = pte.load(path)
+        check_read(path.read_bytes(), program)
+        data = check_write(program)
+        check_read(data, pte.loads(data))
+        print(f"ok {path.name}", flush=True)
+    print(f"{len(paths)} files: read alike, and loaded as we write them")
 
 
 if __name__ == "__main__":
-    main()
+    main([Path(arg) for arg in sys.argv[1:]] or FIXTURES)
