@@ -25,6 +25,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Which variants of the kernels an adapter gets; see tune.py for how one is chosen."""
+
+    name: str = "gpu"
+    lanes: int = 16  # of a strip of 4-bit weights, four columns each
+    splits: int = 8  # lanes that share those columns, each with a part of k
+    images: bool = False  # weights are read as storage textures, not sampled ones
+    shuffle: bool = False  # x, and attention's scores, go round subgroups of at least 8
+    image_cache: bool = False  # KV caches are textures (needs shuffle)
+    workgroup: int = 64  # of the row-wise kernels
+
+
+GPU = Profile()
+SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32)
+PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32)  # without subgroups
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a plan may use of the adapter, and what kind of machine it plans for."""
 
@@ -38,8 +56,8 @@ class Limits:
     max_texture: int = 8192
     subgroups: bool = False
     f16: bool = False
-    software: bool = False  # a CPU adapter: kernels are chosen for cache lines and scalar loads, not for occupancy
-    tuned: tuple[tuple[str, str], ...] = ()  # route choices measured on this adapter
+    software: bool = False  # a CPU adapter
+    profile: Profile = GPU
 
 
 @dataclass(frozen=True, slots=True)

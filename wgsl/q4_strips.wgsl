@@ -1,5 +1,6 @@
 // y = x w^T for 4-bit weights packed in strips of 4 * LANES columns (ops/q4.py describes the texels).
-// A lane owns 4 columns of STRIPS strips and ROWS rows; lanes share no column, so nothing is reduced.
+// A lane owns 4 columns of STRIPS strips and ROWS rows. With SPLITS > 1 as many lanes own the same columns, each with every
+// SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software adapters are better without.
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
 // storage, and elsewhere it is a broadcast. The steps around the matmul (norm before; bias, residual, SwiGLU after) are
 // folded in here because each would cost a dispatch and a trip through memory of its own.
@@ -109,15 +110,33 @@ fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
   if (ROWS > 3) { store_row(row + 3, strip, lane, v[3]); }
 }
 
-@compute @workgroup_size(LANES)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+// The sum over the lanes that share columns, left in the first of them.
+fn joined(local: u32, acc: Strip, square: vec4<f32>) -> Strip {
+  parts[local] = Part(acc, square);
+  workgroupBarrier();
+  if (local < LANES) {
+    for (var i = local + LANES; i < SPLITS * LANES; i += LANES) {
+      parts[local].acc += parts[i].acc;
+      parts[local].square += parts[i].square;
+    }
+  }
+  return parts[local].acc;
+}
+
+struct Part { acc: Strip, square: vec4<f32> }
+var<workgroup> parts: array<Part, SPLITS * LANES>;
+
+@compute @workgroup_size(LANES * SPLITS)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let lane = local % LANES;
+  let split = local / LANES;
   let row = wid.y * ROWS;
   let strip = wid.x * select(STRIPS, 1, SWIGLU == 1);
   let strip2 = strip + select(1, params.up_strip, SWIGLU == 1);
   var acc: Strip;
   var acc2: Strip;
   var square = vec4<f32>();
-  for (var b = 0u; b < BLOCKS; b += UNROLL) {
+  for (var b = split * UNROLL; b < BLOCKS; b += SPLITS * UNROLL) {
     let x = load_rows(row, b, lane);
     square += squares(x);
     var d = columns(strip, b, lane, x);
@@ -131,6 +150,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     acc += scaled(strip, b, lane, d);
     if (STRIPS > 1) { acc2 += scaled(strip2, b, lane, d2); }
+  }
+  if (SPLITS > 1) {
+    acc = joined(local, acc, square);
+    square = parts[lane].square;
+    if (STRIPS > 1) {
+      workgroupBarrier();
+      acc2 = joined(local, acc2, square);
+    }
+    if (split > 0) { return; }
   }
   if (NORM == 1) {
     let r = inverseSqrt(across(square) / f32(K) + params.eps);

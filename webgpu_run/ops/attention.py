@@ -49,11 +49,10 @@ def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int, halves:
 
 
 def on_textures(a: Args, limits: Limits) -> bool:
-    """Whether the caches are textures: far cheaper to read on a software adapter, and its kernels want subgroups."""
+    """Whether the caches are textures, which a software adapter reads several times faster than buffers."""
     dim, kv = a["xq"][3], a["xk"][2]
     return (
-        limits.software
-        and limits.subgroups
+        limits.profile.image_cache
         and dim % 4 == 0
         and a["cos"][-1] % 8 == 0
         and kv * dim * 2 <= limits.max_texture

@@ -44,7 +44,7 @@ def _row_step(kernel: str, a: Args, limits: Limits, low: int, high: int, eps: fl
     x = a["x"]
     rows = rows_of(x)
     params: Params = (("rows", rows), ("width", x[-1]), ("low", low), ("high", high), ("eps", eps))
-    consts: tuple[tuple[str, int], ...] = (("WG", 32 if limits.software else WG),)
+    consts: tuple[tuple[str, int], ...] = (("WG", limits.profile.workgroup),)
     rename: tuple[tuple[str, str], ...] = ()
     if norm:
         params = (*params, ("norm_eps", norm["norm_eps"]))

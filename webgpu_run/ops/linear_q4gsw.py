@@ -35,7 +35,7 @@ def bias_strips(biases: list[Array], widths: list[int], limits: Limits) -> Array
     """Biases one after the other, each padded to whole strips as its weight is."""
     rows = []
     for b, n in zip(biases, widths, strict=True):
-        row = np.zeros(q4.strips_of(n, limits) * 4 * q4.lanes_for(limits), np.float32)
+        row = np.zeros(q4.strips_of(n, limits) * 4 * limits.profile.lanes, np.float32)
         row[:n] = b[:n]
         rows.append(row)
     return np.concatenate(rows)
@@ -275,10 +275,10 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
     if q4.fits(dim, group, (vocab,), limits):
         blocks = count * dim // 32
         consts = (
-            ("WG", 8 if limits.software else 32),
+            ("WG", limits.profile.lanes),
             ("K", dim),
             ("G", group),
-            ("LANES", q4.lanes_for(limits)),
+            ("LANES", limits.profile.lanes),
             ("PARTS", q4.parts_for(dim, group, limits)),
             *q4.texture_consts(limits),
         )

@@ -37,7 +37,7 @@ def _step(a: Args, rows: int, width: int, channel: int, channels: int, limits: L
         "layer_norm",
         (("rows", rows), ("width", width), ("channel", channel), ("channels", channels), ("eps", a.num("eps"))),
         fold(rows, limits, f"{rows} rows"),
-        (("WG", 32 if limits.software else 64), ("WEIGHT", int("weight" in a)), ("BIAS", int("bias" in a))),
+        (("WG", limits.profile.workgroup), ("WEIGHT", int("weight" in a)), ("BIAS", int("bias" in a))),
         rename=rename,
         work=(8 * rows * width, 6 * rows * width),
     )

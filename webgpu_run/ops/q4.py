@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..kernel import Consts
 from ..op import Array, Limits, Packed, Resource, Step, Window, fold
 from ..shapes import align, ceil_div
 
@@ -31,36 +32,31 @@ def dequantize(w: Array, scales: Array, group: int, n: int, k: int) -> Array:
     return full * np.repeat(scales.astype(np.float64)[:, :n], group, 0)[:k].T
 
 
-def lanes_for(limits: Limits) -> int:
-    """Lanes a strip: a software adapter runs 8 at a time, a GPU 32 or more."""
-    return 8 if limits.software else 32
-
-
 def parts_for(k: int, group: int, limits: Limits) -> int:
     """Texture rows a strip."""
     groups = k // group
-    parts = ceil_div(groups * (1 + group // 8) * lanes_for(limits), limits.max_texture)
+    parts = ceil_div(groups * (1 + group // 8) * limits.profile.lanes, limits.max_texture)
     while groups % parts:
         parts += 1
     return parts
 
 
 def strips_of(n: int, limits: Limits) -> int:
-    return ceil_div(n, 4 * lanes_for(limits))
+    return ceil_div(n, 4 * limits.profile.lanes)
 
 
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     """Whether these weights can be packed as strips: whole blocks of 32, a row of x in a uniform, a texture tall enough."""
     if k % 32 or group % 32 or k % group or k * 4 > limits.max_uniform or k * 4 % limits.uniform_align:
         return False
-    if k // group * (1 + group // 8) * lanes_for(limits) > limits.max_texture * (k // group):
+    if k // group * (1 + group // 8) * limits.profile.lanes > limits.max_texture * (k // group):
         return False
     return sum(strips_of(n, limits) for n in widths) * parts_for(k, group, limits) <= limits.max_texture
 
 
 def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -> Packed:
     """The texture of one or more weights (bytes [N, K/2], scales [K/G, N]) that share K and G."""
-    lanes = lanes_for(limits)
+    lanes = limits.profile.lanes
     k = weights[0][0].shape[1] * 2
     groups, blocks = k // group, group // 32
     total = sum(strips_of(w.shape[0], limits) for w, _ in weights)
@@ -85,7 +81,7 @@ def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -
 
 def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
     """How kernels name and read the texture: as a read-only storage texture where that is the cheaper path."""
-    if limits.software:
+    if limits.profile.images:
         return (("TEXTURE", "texture_storage_2d<rgba32uint, read>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ")"))
     return (("TEXTURE", "texture_2d<u32>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ", 0)"))
 
@@ -129,20 +125,22 @@ def linear_steps(
     swiglu: bool = False,
 ) -> tuple[Step, ...]:
     """m rows times one to three packed weights; with `swiglu` the two weights are gate and up of one output."""
-    lanes = lanes_for(limits)
+    lanes = limits.profile.lanes
     strips = [strips_of(n, limits) for n in widths]
     steps: list[Step] = []
     fold_norm = norm is not None and m == 1
     if norm is not None and not fold_norm:
         params = (("rows", m), ("width", k // 4), ("eps", eps))
-        consts = (("WG", 32 if limits.software else 64),)
+        consts: Consts = (("WG", limits.profile.workgroup),)
         rename = (("x", x), ("weight", norm), ("out", "normed"))
         steps.append(Step("rms_norm_vec4", params, fold(m, limits), consts, rename=rename, work=(8 * m * k, 4 * m * k)))
         x = "normed"
     window = 1 if m == 1 else window_rows(k, limits)
     rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
-    subgroup = limits.subgroups and limits.software
+    profile = limits.profile
+    # lanes that share columns are joined in workgroup memory, 80 bytes each; there must be a block for every one of them
+    splits = min(profile.splits, k // 32, limits.max_workgroup_bytes // (80 * lanes), limits.max_invocations // lanes)
     edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
     consts = (
         ("K", k),
@@ -150,9 +148,10 @@ def linear_steps(
         ("LANES", lanes),
         ("PARTS", parts_for(k, group, limits)),
         ("ROWS", rows),
-        ("STRIPS", 2),
+        ("SPLITS", splits),
+        ("STRIPS", 2 if swiglu or splits == 1 else 1),
         ("WINDOW", window),
-        ("UNROLL", 2 if rows == 1 and group // 32 % 2 == 0 else 1),
+        ("UNROLL", 2 if rows == 1 and group // 32 % 2 == 0 and splits == 1 else 1),
         ("NORM", int(fold_norm)),
         ("NORM_SIZE", k // 4 if fold_norm else 1),
         ("SWIGLU", int(swiglu)),
@@ -168,7 +167,7 @@ def linear_steps(
         live = min(window, m - first)
         steps.append(
             Step(
-                "linear_q4gsw_strips_subgroup" if subgroup else "linear_q4gsw_strips",
+                "linear_q4gsw_strips_subgroup" if profile.shuffle else "linear_q4gsw_strips",
                 (
                     ("n0", wide[0]),
                     ("n1", wide[1]),
@@ -182,7 +181,7 @@ def linear_steps(
                     ("residual", int(residual is not None)),
                     ("eps", eps),
                 ),
-                (strips[0] if swiglu else ceil_div(sum(strips), 2), ceil_div(live, rows), 1),
+                (strips[0] if swiglu else ceil_div(sum(strips), 2 if splits == 1 else 1), ceil_div(live, rows), 1),
                 consts,
                 ((x, Window(first * k * 4, window * k * 4)),),
                 tuple(rename),

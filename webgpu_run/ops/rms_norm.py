@@ -40,7 +40,7 @@ def plan(a: Args, limits: Limits) -> Plan:
         "rms_norm_vec4" if vec4 else "rms_norm",
         (("rows", rows), ("width", width // 4 if vec4 else width), ("eps", a.num("eps"))),
         fold(rows, limits, f"{rows} rows"),
-        (("WG", 32 if limits.software else 64),),
+        (("WG", limits.profile.workgroup),),
         work=(8 * prod(x), 4 * prod(x)),
     )
     return Plan((x,), (step,), "vec4" if vec4 else "scalar")
