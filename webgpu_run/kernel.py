@@ -58,6 +58,10 @@ class Kernel:
         """What the kernel binds, in order; a binding's type may be one of the constants."""
         return _bindings(self.text(consts))
 
+    def workgroup(self, consts: Consts) -> tuple[int, int]:
+        """Invocations of a workgroup, and bytes of memory it shares."""
+        return _workgroup(self.text(consts))
+
     def pack(self, values: Mapping[str, int | float | tuple[int, ...]]) -> bytes:
         """The uniform bytes; every field of Params must be given, and nothing else."""
         if self.params is None:
@@ -72,18 +76,45 @@ class Kernel:
 
     def text(self, consts: Consts) -> str:
         """The WGSL to compile, with constants put in."""
-        source, head = self.source, []
-        for key, value in consts:
-            if isinstance(value, str):
-                if f"${key}" not in source:
-                    raise RunError(f"kernel {self.name} has no ${key}")
-                source = re.sub(rf"\${key}\b", lambda _: value, source)  # noqa: B023
-            else:
-                head.append(f"const {key}: u32 = {value}u;")
-        left = re.search(r"\$\w+", source)
-        if left:
-            raise RunError(f"kernel {self.name}: {left.group()} was not given")
-        return _unrolled("\n".join([*head, source]))
+        return _text(self.name, self.source, consts)
+
+
+@functools.cache
+def _text(name: str, source: str, consts: Consts) -> str:
+    head = []
+    for key, value in consts:
+        if isinstance(value, str):
+            if f"${key}" not in source:
+                raise RunError(f"kernel {name} has no ${key}")
+            source = re.sub(rf"\${key}\b", lambda _: value, source)  # noqa: B023
+        else:
+            head.append(f"const {key}: u32 = {value}u;")
+    left = re.search(r"\$\w+", source)
+    if left:
+        raise RunError(f"kernel {name}: {left.group()} was not given")
+    return _unrolled("\n".join([*head, source]))
+
+
+@functools.cache
+def _workgroup(text: str) -> tuple[int, int]:
+    known: dict[str, int] = {}
+    for m in _CONST.finditer(text):
+        known[m[1]] = _integer(m[2], known)
+    size = re.search(r"@workgroup_size\(([^)]*)\)", text)
+    count = 1
+    for part in size[1].split(",") if size else ():
+        count *= _integer(part, known) if part.strip() else 1
+    return count, sum(_nbytes(m[1].strip(), known) for m in re.finditer(r"var<workgroup>\s+\w+\s*:\s*([^;]+);", text))
+
+
+def _nbytes(wgsl_type: str, known: Mapping[str, int]) -> int:
+    """Bytes of a scalar, vector or array of them."""
+    array = re.fullmatch(r"array<(.+),([^,<>]+)>", wgsl_type, re.S)
+    if array:
+        return _nbytes(array[1].strip(), known) * _integer(array[2], known)
+    vector = re.match(r"vec([234])", wgsl_type)
+    lane = 2 if "f16" in wgsl_type else 4
+    return lane * {"2": 2, "3": 4, "4": 4}[vector[1]] if vector else lane
 
 
 def _unrolled(text: str) -> str:

@@ -10,34 +10,44 @@ from typing import Any
 
 import numpy as np
 
+from . import budget, pte
 from . import fuse as fusion
-from . import pte
 from .checks import check_method
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError
 from .execute import CallStats, Executor, Progress, Ticket
 from .graph import Graph
 from .interpreter import Interpreter
-from .op import Array
+from .op import Array, Limits
 from .resize import Delta, Engine
 
-
 Visitor = Callable[["Runner", Sequence[Array], CallStats], list[Array]]
+
+
+def planned(delegate: pte.Delegate, limits: Limits, *, fuse: bool = True) -> Engine:
+    """A delegate's graph with every node planned at its largest; nothing is allocated."""
+    if delegate.graph is None:
+        raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {pte.VULKAN} can run here")
+    vk = fusion.add_greedy(fusion.fuse(delegate.graph, limits)) if fuse else delegate.graph
+    return Engine(Graph(vk, delegate.constant), limits)
 
 
 class Runner:
     """One delegate: its graph, resize engine and GPU state."""
 
     def __init__(
-        self, delegate: pte.Delegate, device: Device, *, fuse: bool = True, progress: Progress | None = None
+        self,
+        delegate: pte.Delegate,
+        device: Device,
+        *,
+        fuse: bool = True,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
     ) -> None:
-        if delegate.graph is None:
-            raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {pte.VULKAN} can run here")
-        vk = fusion.add_greedy(fusion.fuse(delegate.graph, device.limits)) if fuse else delegate.graph
-        self.graph = Graph(vk, delegate.constant)
+        self.engine = engine or planned(delegate, device.limits, fuse=fuse)
+        self.graph = self.engine.graph
         last = self.graph.nodes[-1] if self.graph.nodes else None
         self.greedy = last if last and last.op.name == fusion.GREEDY else None  # runs only where its id is asked for
-        self.engine = Engine(self.graph, device.limits)
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})
         self.visitor: Visitor | None = None  # runs the prepared graph in the executor's place, to look at every node
@@ -104,7 +114,12 @@ class Model:
         self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_device(device)
         self.stats = CallStats()
-        self.runners = [Runner(d, self.device, fuse=fuse, progress=progress) for d in self.method.delegates]
+        engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
+        budget.check(engines, self.device.limits, self.device.max_buffer)
+        self.runners = [
+            Runner(delegate, self.device, progress=progress, engine=engine)
+            for delegate, engine in zip(self.method.delegates, engines, strict=True)
+        ]
 
     @property
     def inputs(self) -> tuple[pte.Tensor, ...]:
