@@ -111,10 +111,9 @@ def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> It
         root = graph.tensors[v].root
         if root in sizes:
             nbytes = sizes[root] - SLACK
-        elif node.op.pack:
-            continue
         else:
-            nbytes = prod(graph.tensors[root].max_dims) * 4
+            tensor = graph.tensors[root]
+            nbytes = prod(tensor.max_dims) * (ITEMSIZE[tensor.dtype] if node.op.pack else 4)
         yield name, v, nbytes, windows[name].nbytes if name in windows else nbytes
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -265,6 +266,16 @@ def fold(groups: int, limits: Limits, what: str = "dispatch") -> Grid:
     if rows > top:
         raise ShapeError(f"{what}: {groups} workgroups are over the adapter's limit of {top} x {top}")
     return (ceil_div(groups, rows), rows, 1)
+
+
+def row_parts(rows: int, row_nbytes: int, limits: Limits) -> list[tuple[int, int]]:
+    """(first row, number of rows) of the fewest parts that a binding holds and that start where one may."""
+    if rows * row_nbytes <= limits.max_binding:
+        return [(0, rows)]
+    unit = limits.storage_align // math.gcd(limits.storage_align, row_nbytes)
+    most = limits.max_binding // row_nbytes // unit * unit
+    need(most > 0, f"a row of {row_nbytes:,} bytes is over the {limits.max_binding:,} that the adapter binds")
+    return [(first, min(most, rows - first)) for first in range(0, rows, most)]
 
 
 def need(ok: bool, message: str) -> None:

@@ -1,6 +1,7 @@
 // Rows of `width` elements picked from tables of `rows`, `picks` a table, a lane an element; an index outside the table
-// reads its last row, never other memory.
-struct Params { count: u32, width: u32, rows: u32, picks: u32 }
+// reads its last row, never other memory. A table too large to bind at once comes in parts of `held` rows from `first` on,
+// and each part serves the picks that fall into it. With HALF the table is f16, two a word, and is widened here.
+struct Params { count: u32, width: u32, rows: u32, picks: u32, first: u32, held: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_table: array<u32>;
@@ -18,6 +19,12 @@ fn main(
   let pick = i / params.width;
   var row = t_index[pick % params.picks];
   if (row < 0) { row += i32(params.rows); }
-  let from_row = pick / params.picks * params.rows + min(u32(row), params.rows - 1u);
-  t_out[i] = t_table[from_row * params.width + i % params.width];
+  let from_row = pick / params.picks * params.rows + min(u32(row), params.rows - 1u) - params.first;
+  if (from_row >= params.held) { return; }
+  let at = from_row * params.width + i % params.width;
+  if (HALF == 1u) {
+    t_out[i] = bitcast<u32>(unpack2x16float(t_table[at >> 1u])[at & 1u]);
+  } else {
+    t_out[i] = t_table[at];
+  }
 }

@@ -1,5 +1,5 @@
-// y = x w^T + bias: a lane computes ROWS rows of one output column.
-struct Params { m: u32, n: u32, k: u32 }
+// y = x w^T + bias for `cols` columns from `first` on: a lane computes ROWS rows of one output column.
+struct Params { m: u32, n: u32, k: u32, first: u32, cols: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_x: array<f32>;
@@ -14,8 +14,8 @@ fn main(
   @builtin(local_invocation_index) lane: u32,
 ) {
   let i = (wid.y * count.x + wid.x) * WG + lane;
-  let n = i % params.n;
-  let m0 = i / params.n * ROWS;
+  let n = i % params.cols;
+  let m0 = i / params.cols * ROWS;
   if (m0 >= params.m) { return; }
   var acc: array<f32, ROWS>;
   for (var k = 0u; k < params.k; k++) {
@@ -25,8 +25,8 @@ fn main(
     }
   }
   var b = 0.0;
-  if (BIAS == 1u) { b = t_bias[n]; }
+  if (BIAS == 1u) { b = t_bias[params.first + n]; }
   for (var r = 0u; r < ROWS; r++) {
-    if (m0 + r < params.m) { t_out[(m0 + r) * params.n + n] = acc[r] + b; }
+    if (m0 + r < params.m) { t_out[(m0 + r) * params.n + params.first + n] = acc[r] + b; }
   }
 }

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op, unsupported
+from ..op import Args, Array, Case, Limits, Packed, Plan, Step, Window, fold, need, op, row_parts, unsupported
 from ..shapes import Dims, ceil_div, prod, wrap
 
 WG = 64
 
 
-def rows_plan(table: Dims, index: Dims, limits: Limits, dim: int = 0, rename: tuple[tuple[str, str], ...] = ()) -> Plan:
-    """Slices of dim `dim` of the table, one an index, in the index's own dims."""
+def rows_plan(
+    table: Dims,
+    index: Dims,
+    limits: Limits,
+    dim: int = 0,
+    rename: tuple[tuple[str, str], ...] = (),
+    *,
+    half: bool = False,
+) -> Plan:
+    """Slices of dim `dim` of the table (f16 words, with `half`), one an index, in the index's own dims."""
     need(len(table) > 0, "the table has no rows")
     dim = wrap(dim, len(table))
     out = (*table[:dim], *index, *table[dim + 1 :])
@@ -21,15 +29,16 @@ def rows_plan(table: Dims, index: Dims, limits: Limits, dim: int = 0, rename: tu
     if not count:
         return Plan((out,), (), "empty")
     need(table[dim] > 0, f"dim {dim} of {list(table)} is empty")
-    step = Step(
-        "gather_rows",
-        (("count", count), ("width", width), ("rows", table[dim]), ("picks", prod(index))),
-        fold(ceil_div(count, WG), limits, f"{count} elements"),
-        (("WG", WG),),
-        rename=rename,
-        work=(8 * count, 0),
-    )
-    return Plan((out,), (step,), "gather")
+    grid = fold(ceil_div(count, WG), limits, f"{count} elements")
+    rows, row_nbytes = prod(table[: dim + 1]), width * (2 if half else 4)
+    fixed = (("count", count), ("width", width), ("rows", table[dim]), ("picks", prod(index)))
+    consts = (("WG", WG), ("HALF", int(half)))
+    steps = []
+    for first, held in row_parts(rows, row_nbytes, limits):
+        params = (*fixed, ("first", first), ("held", held))
+        windows = () if held == rows else (("table", Window(first * row_nbytes, held * row_nbytes)),)
+        steps.append(Step("gather_rows", params, grid, consts, windows, rename, (8 * count, 0)))
+    return Plan((out,), tuple(steps), "gather" if len(steps) == 1 else f"gather in {len(steps)} parts")
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -47,16 +56,33 @@ def make_index(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 _INDEX = {"index": "int32"}
 
 
+_FEWER = ({"index": (1, 1)}, {"index": (1, 7)})
+
+
+def _halves(a: Args) -> bool:
+    return a.dtypes.get("table") == "float16" and a["table"][-1] % 2 == 0
+
+
+def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
+    """An f16 table stays f16: at a quarter of a million rows it is the largest thing in a file."""
+    return {"table": Packed(t["table"].view(np.uint32) if _halves(a) else t["table"].astype(np.float32))}
+
+
 @op(
     "aten.embedding.default",
-    "table index _ _ _ -> out",
+    "table! index _ _ _ -> out",
     reference=reference,
     make=make_index,
-    cases=(Case({"table": (37, 24), "index": (1, 19)}, live=({"index": (1, 1)}, {"index": (1, 7)}), dtypes=_INDEX),),
+    pack=pack,
+    cases=(
+        Case({"table": (37, 24), "index": (1, 19)}, live=_FEWER, dtypes=_INDEX),
+        Case({"table": (37, 24), "index": (1, 19)}, live=_FEWER, dtypes={**_INDEX, "table": "float16"}),
+        Case({"table": (37, 5), "index": (1, 3)}, dtypes={**_INDEX, "table": "float16"}),
+    ),
 )
 def embedding(a: Args, limits: Limits) -> Plan:
     need(len(a["table"]) == 2, f"the table has dims {list(a['table'])}, expected two")
-    return rows_plan(a["table"], a["index"], limits)
+    return rows_plan(a["table"], a["index"], limits, half=_halves(a))
 
 
 def index_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
+from ..op import Args, Array, Case, Limits, Plan, Step, Window, fold, need, op, row_parts
 from ..shapes import broadcast, broadcast_strides, ceil_div, prod, rows_of
 
 WG = 64
@@ -37,15 +37,21 @@ def linear(a: Args, limits: Limits) -> Plan:
         return Plan((out,), (), "empty")
     vec4 = k % 4 == 0
     rows = 1 if m == 1 else 4
-    step = Step(
-        "linear_vec4" if vec4 else "linear",
-        (("m", m), ("n", n), ("k", k // 4 if vec4 else k)),
-        fold(ceil_div(n * ceil_div(m, rows), WG), limits, f"{m} x {n} outputs"),
-        (("WG", WG), ("ROWS", rows), ("BIAS", int("bias" in a))),
-        rename=() if "bias" in a else (("bias", "w"),),
-        work=(4 * (m * k + n * k + m * n), 2 * m * n * k),
-    )
-    return Plan((out,), (step,), "gemv" if m == 1 else "gemm")
+    steps = []
+    for first, cols in row_parts(n, 4 * k, limits):  # a weight too large to bind at once comes in parts
+        steps.append(
+            Step(
+                "linear_vec4" if vec4 else "linear",
+                (("m", m), ("n", n), ("k", k // 4 if vec4 else k), ("first", first), ("cols", cols)),
+                fold(ceil_div(cols * ceil_div(m, rows), WG), limits, f"{m} x {cols} outputs"),
+                (("WG", WG), ("ROWS", rows), ("BIAS", int("bias" in a))),
+                () if cols == n else (("w", Window(first * 4 * k, cols * 4 * k)),),
+                () if "bias" in a else (("bias", "x"),),
+                (4 * (m * k + cols * k + m * cols), 2 * m * cols * k),
+            )
+        )
+    parts = f" in {len(steps)} parts" if len(steps) > 1 else ""
+    return Plan((out,), tuple(steps), ("gemv" if m == 1 else "gemm") + parts)
 
 
 @op(
