@@ -47,7 +47,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of GPU memory a graph needs at its largest shapes, weights as stored, activations shared as the file plans."""
+    """Bytes of GPU memory a graph needs at its largest: weights as stored, activations shared as the file plans."""
 
     weights: int
     caches: int
