@@ -142,7 +142,7 @@ class Device:
         self.max_buffer: int = lim["max-buffer-size"]
         self.timestamps = "timestamp-query" in self.features
         self.allocated = 0  # bytes of buffers and textures alive on this device, as asked for
-        self._layouts: dict[tuple[str, ...], Any] = {}
+        self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self._pending = 0
         self._fence: Any = None
@@ -327,8 +327,8 @@ class Device:
 
     def layout(self, kernel: Kernel, consts: Consts) -> Any:
         """The bind group layout that the kernel's own declarations give."""
-        kinds = tuple(b.kind for b in kernel.bindings(consts))
-        if kinds not in self._layouts:
+        bindings = tuple((b.index, b.kind) for b in kernel.bindings(consts))
+        if bindings not in self._layouts:
             forms: dict[str, dict[str, Any]] = {
                 "read": {"buffer": {"type": "read-only-storage"}},
                 "write": {"buffer": {"type": "storage"}},
@@ -336,13 +336,13 @@ class Device:
                 "texture": {"texture": {"sample_type": "uint"}},
             }
             access = {"read": "read-only", "write": "write-only"}
-            for image in (kind for kind in kinds if kind.startswith("image")):
+            for image in (kind for _, kind in bindings if kind.startswith("image")):
                 _, texel, use = image.split()
                 forms[image] = {"storage_texture": {"access": access[use], "format": texel}}
             stage = self.wgpu.ShaderStage.COMPUTE
-            entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in enumerate(kinds)]
-            self._layouts[kinds] = self.handle.create_bind_group_layout(entries=entries)
-        return self._layouts[kinds]
+            entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in bindings]
+            self._layouts[bindings] = self.handle.create_bind_group_layout(entries=entries)
+        return self._layouts[bindings]
 
     def pipeline(self, kernel: Kernel, consts: Consts) -> Any:
         """The one pipeline of (kernel, constants)."""
@@ -361,8 +361,8 @@ class Device:
     def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[Any]) -> Any:
         """Resources in binding order: a texture view, or (buffer, offset, nbytes)."""
         entries = [
-            {"binding": i, "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r}
-            for i, r in enumerate(resources)
+            {"binding": b.index, "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r}
+            for b, r in zip(kernel.bindings(consts), resources, strict=True)
         ]
         with self._errors(f"kernel {kernel.name}: binding"):
             return self.handle.create_bind_group(layout=self.layout(kernel, consts), entries=entries)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .op import Limits
-from .ops import q4
+from .ops import attention_q4gsw, q4
 from .vk import IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 
 LINEAR = "et_vk.linear_q4gsw.default"
@@ -310,6 +310,35 @@ def fuse_attention(vk: VkGraph, limits: Limits) -> VkGraph:
     return _unused(g.done())
 
 
+def fuse_projection(vk: VkGraph, limits: Limits) -> VkGraph:
+    """The linears of queries, keys and values into the attention that reads nothing else of them."""
+    g = _Graph(vk)
+    for at, call in enumerate(list(g.chain)):
+        if call is None or call.name != "wr.attention" or not g.values[call.args[8]]:
+            continue
+        views = [g.made_by(v, "aten.view_copy.default") for v in call.args[:3]]
+        if any(v is None or not (g.only(v.args[-1]) and g.only(v.args[0])) for v in views):
+            continue
+        sources = tuple(v.args[0] for v in views if v is not None)
+        linear = g.made_by(sources[0], f"{FUSED}.3")
+        made = g.values[linear.args[-1]] if linear else None
+        if linear is None or not isinstance(made, ValueList) or made.items != sources:
+            continue
+        x, cache, table = (g.values[v] for v in (linear.args[0], call.args[3], call.args[6]))
+        weights = g.values[linear.args[1]]
+        group = g.values[linear.args[3]]
+        if not (isinstance(x, VkTensor) and isinstance(cache, VkTensor) and isinstance(table, VkTensor)):
+            continue
+        if not isinstance(weights, ValueList) or not isinstance(group, int):
+            continue
+        widths = tuple(w.dims[0] for i in weights.items if isinstance(w := g.values[i], VkTensor))
+        if not attention_q4gsw.fits(x.dims, widths, cache.dims, table.dims, group, limits):
+            continue
+        gone = (g.maker[sources[0]], *(g.maker[v] for v in call.args[:3]))
+        g.put(at, "wr.attention_q4gsw", (*linear.args[:7], *call.args[3:8], *call.args[9:]), gone)
+    return g.done()
+
+
 def _table(g: _Graph, v: int, pos: int) -> int | None:
     """The full table when v is its rows from pos on: a slice starting there, in any number of copies."""
     while (copy := g.made_by(v, "aten.clone.default") or g.made_by(v, "aten.view_copy.default")) is not None:
@@ -361,6 +390,7 @@ PASSES: tuple[Pass, ...] = (
     fuse_residual,
     fuse_norm,
     fuse_attention,
+    fuse_projection,
 )
 
 

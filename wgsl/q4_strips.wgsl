@@ -2,24 +2,12 @@
 // A lane owns 4 columns of STRIPS strips and ROWS rows. With SPLITS > 1 as many lanes own the same columns, each with every
 // SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software adapters are better without.
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
-// storage, and elsewhere it is a broadcast. The steps around the matmul (norm before; bias, residual, SwiGLU after) are
-// folded in here because each would cost a dispatch and a trip through memory of its own.
-struct Params {
-  n0: u32, n1: u32, n2: u32,  // widths of the outputs
-  strip1: u32, strip2: u32,   // where the strips of outputs 1 and 2 begin
-  up_strip: u32,              // with SWIGLU: where the strips of the second weight begin
-  rows: u32, out_row: u32, bias: u32, residual: u32, eps: f32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var t_w: $TEXTURE;
-@group(0) @binding(2) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
-@group(0) @binding(3) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
-@group(0) @binding(4) var<storage, read> t_bias: array<vec4<f32>>;
-@group(0) @binding(5) var<storage, read> t_res: array<f32>;
-@group(0) @binding(6) var<storage, read_write> t_out0: array<f32>;
-@group(0) @binding(7) var<storage, read_write> t_out1: array<f32>;
-@group(0) @binding(8) var<storage, read_write> t_out2: array<f32>;
+// storage, and elsewhere it is a broadcast. What surrounds the matmul (norm before; SwiGLU, bias and more after) is folded
+// in because each step would cost a dispatch and a trip through memory of its own. Params, bindings of the outputs and
+// store_row come from a q4_out_* file, load_x from a q4_x_* file.
+@group(0) @binding(2) var t_w: $TEXTURE;
+@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
 
 const BLOCKS: u32 = K / 32;  // of 32 k: a texel a column
 const GROUP_BLOCKS: u32 = G / 32;
@@ -78,30 +66,6 @@ fn load_rows(row: u32, b: u32, lane: u32) -> Rows {
 
 fn squares(x: Rows) -> vec4<f32> { return vec4(x[0].square, x[1].square, x[2].square, x[3].square); }
 
-fn put(part: u32, at: u32, y: f32) {
-  if (part == 0) { t_out0[at] = y; } else if (part == 1) { t_out1[at] = y; } else { t_out2[at] = y; }
-}
-
-// Columns n.. of one row of one output; `wide` is that output's width.
-fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
-  let at = (params.out_row + row) * wide + n;
-  var r = vec4<f32>();
-  if (params.residual == 1) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
-  if (n < wide) { put(part, at, y.x + r.x); }
-  if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
-  if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
-  if (n + 3 < wide) { put(part, at + 3, y.w + r.w); }
-}
-
-fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
-  if (row >= params.rows) { return; }
-  var y = v;
-  if (params.bias == 1) { y += t_bias[strip * LANES + lane]; }
-  if (strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
-  else if (strip < params.strip2) { put_row(1, row, ((strip - params.strip1) * LANES + lane) * 4, params.n1, y); }
-  else { put_row(2, row, ((strip - params.strip2) * LANES + lane) * 4, params.n2, y); }
-}
-
 fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
   let v = transpose(acc);
   store_row(row, strip, lane, v[0]);
@@ -132,7 +96,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let split = local / LANES;
   let row = wid.y * ROWS;
   let strip = wid.x * select(STRIPS, 1, SWIGLU == 1);
-  let strip2 = strip + select(1, params.up_strip, SWIGLU == 1);
+  let strip2 = strip + select(1, up_strip(), SWIGLU == 1);
   var acc: Strip;
   var acc2: Strip;
   var square = vec4<f32>();

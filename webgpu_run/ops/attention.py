@@ -78,6 +78,23 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     return {}
 
 
+def bounds(a: Args) -> tuple[Bound, ...]:
+    """Every shape agrees, and what keeps the live position inside the cache and the tables."""
+    bound = sdpa.check(a, "xq", "xk")
+    seq, _, dim = a["xq"][1:]
+    need(a["cos"] == a["sin"] and len(a["cos"]) == 2, f"cos {list(a['cos'])} and sin {list(a['sin'])} are not two like tables")
+    rows, width = a["cos"]
+    need(dim % 2 == 0, f"head_dim {dim} is odd")
+    if a.attrs["halves"]:
+        need(width % 2 == 0 and width <= dim, f"the tables are {width} wide, head_dim is {dim}")
+    else:
+        need(width == dim // 2, f"the tables are {width} wide, half of head_dim is {dim // 2}")
+    need(seq <= rows, f"{seq} positions, the frequency tables cover {rows}")
+    if not a.attrs["absolute"]:
+        return (bound,)
+    return bound, Bound("pos", rows - seq, f"{seq} positions in frequency tables of {rows} rows")
+
+
 @op(
     "wr.attention",
     "xq xk v kc! vc! pos:slot cos sin absolute:bool halves:bool mask? _ causal:bool scale:num? -> out",
@@ -93,23 +110,13 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     ),
 )
 def attention(a: Args, limits: Limits) -> Plan:
-    bound = sdpa.check(a, "xq", "xk")
+    limit = bounds(a)
     q, k = a["xq"], a["xk"]
-    seq, heads, dim = q[1:]
-    absolute, halves = bool(a.attrs["absolute"]), bool(a.attrs["halves"])
-    need(a["cos"] == a["sin"] and len(a["cos"]) == 2, f"cos {list(a['cos'])} and sin {list(a['sin'])} are not two like tables")
-    rows, width = a["cos"]
-    need(dim % 2 == 0, f"head_dim {dim} is odd")
-    if halves:
-        need(width % 2 == 0 and width <= dim, f"the tables are {width} wide, head_dim is {dim}")
-    else:
-        need(width == dim // 2, f"the tables are {width} wide, half of head_dim is {dim // 2}")
-    need(seq <= rows, f"{seq} positions, the frequency tables cover {rows}")
-    bounds = (bound, Bound("pos", rows - seq, f"{seq} positions in frequency tables of {rows} rows")) if absolute else (bound,)
+    heads, dim = q[2:]
     if not prod(q):
-        return Plan((q,), (), "empty", bounds)
+        return Plan((q,), (), "empty", limit)
     if on_textures(a, limits):
-        return Plan((q,), _texture_steps(a, limits), "texture", bounds)
+        return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit)
     pairs = (prod(q) // 2, prod(k) // 2)
     turn = Step(
         "rope_cache",
@@ -119,23 +126,23 @@ def attention(a: Args, limits: Limits) -> Plan:
             ("heads_q", heads),
             ("heads_k", k[2]),
             ("half_dim", dim // 2),
-            ("width", width),
+            ("width", a["cos"][1]),
             ("pos_slot", a.slots["pos"]),
         ),
         fold(ceil_div(pairs[0] + 2 * pairs[1], WG), limits, "rope"),
-        (("WG", WG), ("ABSOLUTE", int(absolute)), ("HALVES", int(halves))),
+        (("WG", WG), ("ABSOLUTE", int(a.attrs["absolute"])), ("HALVES", int(a.attrs["halves"]))),
         work=(8 * (pairs[0] + 2 * pairs[1]) * 2, 6 * (pairs[0] + pairs[1])),
     )
-    return Plan((q,), (turn, *sdpa.attend_steps(a, q, k[2], limits)), "buffer", bounds)
+    return Plan((q,), (turn, *sdpa.attend_steps(a, q, k[2], limits)), "buffer", limit)
 
 
-def _texture_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
-    seq, heads, dim = a["xq"][1:]
+def _turn_step(a: Args, limits: Limits) -> Step:
+    heads, dim = a["xq"][2:]
     kv = a["xk"][2]
     quads = (prod(a["xq"]) // 4, prod(a["xk"]) // 4)
     wide = (("HEADS", heads), ("KV_HEADS", kv), ("D", dim))
     lanes = 8
-    turn = Step(
+    return Step(
         "rope_cache_texture",
         (("quads_q", quads[0]), ("quads_k", quads[1]), ("pos_slot", a.slots["pos"])),
         fold(ceil_div(quads[0] + 2 * quads[1], lanes), limits, "rope"),
@@ -148,10 +155,16 @@ def _texture_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
         ),
         work=(32 * (quads[0] + 2 * quads[1]), 12 * (quads[0] + quads[1])),
     )
+
+
+def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
+    """Attention of the turned queries in scratch over texture caches, a window of queries a dispatch."""
+    seq, heads, dim = a["xq"][1:]
+    kv = a["xk"][2]
     window = 1 if seq == 1 else q4.window_rows(heads * dim, limits)
     rows = 2 if seq > 1 and heads // kv <= 4 else 1  # queries a workgroup: more of them do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
-    steps = [turn]
+    steps = []
     for first in range(0, seq, window):
         live = min(window, seq - first)
         steps.append(
@@ -164,7 +177,7 @@ def _texture_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
                     ("scale", a.num("scale", dim**-0.5)),
                 ),
                 (heads // share, ceil_div(live, rows), 1),
-                (*wide, ("SHARE", share), ("QROWS", rows), ("WINDOW", window)),
+                (("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", share), ("QROWS", rows), ("WINDOW", window)),
                 (("q", Window(first * heads * dim * 4, window * heads * dim * 4)),),
                 work=(8 * live * heads * dim, 0),
             )

@@ -45,6 +45,10 @@ def strips_of(n: int, limits: Limits) -> int:
     return ceil_div(n, 4 * limits.profile.lanes)
 
 
+def strip_bytes(strips: int, k: int, group: int, limits: Limits) -> int:
+    return strips * 4 * limits.profile.lanes * (k // 2 + k // group * 4)
+
+
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     """Whether these weights can be packed as strips: whole blocks of 32, a row of x in a uniform, a texture tall enough."""
     if k % 32 or group % 32 or k % group or k * 4 > limits.max_uniform or k * 4 % limits.uniform_align:
@@ -109,6 +113,43 @@ def resources(m: int, k: int, normed: bool, limits: Limits) -> dict[str, Resourc
     return found
 
 
+def norm_step(m: int, k: int, eps: float, x: str, norm: str, limits: Limits) -> Step:
+    """Normalise many rows once, into scratch: cheaper than every strip doing it for itself."""
+    return Step(
+        "rms_norm_vec4",
+        (("rows", m), ("width", k // 4), ("eps", eps)),
+        fold(m, limits),
+        (("WG", limits.profile.workgroup),),
+        rename=(("x", x), ("weight", norm), ("out", "normed")),
+        work=(8 * m * k, 4 * m * k),
+    )
+
+
+def strip_consts(m: int, k: int, group: int, limits: Limits, *, norm: bool, swiglu: bool = False) -> dict[str, int]:
+    """The compile-time constants of q4_strips.wgsl."""
+    profile = limits.profile
+    window = 1 if m == 1 else window_rows(k, limits)
+    rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
+    # lanes that share columns are joined in workgroup memory, 80 bytes each; there must be a block for every one of them
+    splits = min(
+        profile.splits, k // 32, limits.max_workgroup_bytes // (80 * profile.lanes), limits.max_invocations // profile.lanes
+    )
+    return {
+        "K": k,
+        "G": group,
+        "LANES": profile.lanes,
+        "PARTS": parts_for(k, group, limits),
+        "ROWS": rows,
+        "SPLITS": splits,
+        "STRIPS": 2 if swiglu or splits == 1 else 1,
+        "WINDOW": window,
+        "UNROLL": 2 if rows == 1 and group // 32 % 2 == 0 and splits == 1 else 1,
+        "NORM": int(norm),
+        "NORM_SIZE": k // 4 if norm else 1,
+        "SWIGLU": int(swiglu),
+    }
+
+
 def linear_steps(
     m: int,
     k: int,
@@ -125,49 +166,27 @@ def linear_steps(
     swiglu: bool = False,
 ) -> tuple[Step, ...]:
     """m rows times one to three packed weights; with `swiglu` the two weights are gate and up of one output."""
-    lanes = limits.profile.lanes
     strips = [strips_of(n, limits) for n in widths]
     steps: list[Step] = []
     fold_norm = norm is not None and m == 1
     if norm is not None and not fold_norm:
-        params = (("rows", m), ("width", k // 4), ("eps", eps))
-        consts: Consts = (("WG", limits.profile.workgroup),)
-        rename = (("x", x), ("weight", norm), ("out", "normed"))
-        steps.append(Step("rms_norm_vec4", params, fold(m, limits), consts, rename=rename, work=(8 * m * k, 4 * m * k)))
+        steps.append(norm_step(m, k, eps, x, norm, limits))
         x = "normed"
-    window = 1 if m == 1 else window_rows(k, limits)
-    rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
-    profile = limits.profile
-    # lanes that share columns are joined in workgroup memory, 80 bytes each; there must be a block for every one of them
-    splits = min(profile.splits, k // 32, limits.max_workgroup_bytes // (80 * lanes), limits.max_invocations // lanes)
     edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
-    consts = (
-        ("K", k),
-        ("G", group),
-        ("LANES", lanes),
-        ("PARTS", parts_for(k, group, limits)),
-        ("ROWS", rows),
-        ("SPLITS", splits),
-        ("STRIPS", 2 if swiglu or splits == 1 else 1),
-        ("WINDOW", window),
-        ("UNROLL", 2 if rows == 1 and group // 32 % 2 == 0 and splits == 1 else 1),
-        ("NORM", int(fold_norm)),
-        ("NORM_SIZE", k // 4 if fold_norm else 1),
-        ("SWIGLU", int(swiglu)),
-        *texture_consts(limits),
-    )
+    consts = strip_consts(m, k, group, limits, norm=fold_norm, swiglu=swiglu)
+    window, rows = consts["WINDOW"], consts["ROWS"]
     rename = [("x", x), ("norm", norm if fold_norm and norm else "none"), ("res", residual or "none")]
     if not bias:
         rename.append(("bias", "none"))
     names = [*outs, "none1", "none2"][:3]
     rename += [(f"out{i}", name) for i, name in enumerate(names)]
-    weight_bytes = sum(s * 4 * lanes for s in strips) * (k // 2 + k // group * 4)
+    weight_bytes = strip_bytes(sum(strips), k, group, limits)
     for first in range(0, m, window):
         live = min(window, m - first)
         steps.append(
             Step(
-                "linear_q4gsw_strips_subgroup" if profile.shuffle else "linear_q4gsw_strips",
+                "linear_q4gsw_strips_subgroup" if limits.profile.shuffle else "linear_q4gsw_strips",
                 (
                     ("n0", wide[0]),
                     ("n1", wide[1]),
@@ -181,8 +200,8 @@ def linear_steps(
                     ("residual", int(residual is not None)),
                     ("eps", eps),
                 ),
-                (strips[0] if swiglu else ceil_div(sum(strips), 2 if splits == 1 else 1), ceil_div(live, rows), 1),
-                consts,
+                (strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), 1),
+                (*consts.items(), *texture_consts(limits)),
                 ((x, Window(first * k * 4, window * k * 4)),),
                 tuple(rename),
                 (weight_bytes + 4 * live * (k + sum(wide)), 2 * live * k * sum(widths)),

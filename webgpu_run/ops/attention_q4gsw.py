@@ -1,0 +1,158 @@
+"""wr.attention_q4gsw: rms_norm, the 4-bit linears of queries, keys and values, rotary embedding, cache write and attention.
+
+The linear's last step turns what it has in registers and writes the caches itself, so q, k and v are never read back.
+Only where caches are textures (see attention.py) and the tables are read at the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, Window, need, op
+from ..shapes import Dims, align, ceil_div, rows_of
+from . import attention, linear_q4gsw, q4
+
+
+def _apart(a: Args) -> Args:
+    """What attention alone would be given."""
+    seq, dim = rows_of(a["x"]), a["kc"][3]
+    heads = {f"x{n}": (1, seq, a[f"w{i}"][0] // dim, dim) for i, n in enumerate("qk")} | {"v": (1, seq, a["kc"][2], dim)}
+    rest = {n: a[n] for n in ("kc", "vc", "cos", "sin")}
+    return Args(heads | rest, {**a.attrs, "absolute": True}, slots=a.slots)
+
+
+def _tensors(a: Args, t: Mapping[str, Array]) -> dict[str, Array]:
+    part = _apart(a)
+    attrs = {**a.attrs, "swiglu": False}
+    q, k, v = linear_q4gsw.fused_reference(Args(a.dims, attrs), t)
+    made = {"xq": q.reshape(part["xq"]), "xk": k.reshape(part["xk"]), "v": v.reshape(part["v"])}
+    return made | {n: t[n] for n in ("kc", "vc", "cos", "sin")}
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return attention.reference(_apart(a), _tensors(a, t))
+
+
+def remember(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return attention.remember(_apart(a), _tensors(a, t))
+
+
+def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int, limits: Limits) -> bool:
+    """Whether every part has a form that this op's kernels take."""
+    if len(cache) != 4 or len(widths) != 3 or cache[3] % 4 or any(n % (4 * limits.profile.lanes) for n in widths):
+        return False
+    dim = cache[3]
+    heads = {"xq": (1, 1, widths[0] // dim, dim), "xk": (1, 1, widths[1] // dim, dim), "kc": cache, "cos": table}
+    return q4.fits(x[-1], group, widths, limits) and limits.profile.splits == 1 and attention.on_textures(Args(heads), limits)
+
+
+def _together(n: int, dim: int, width: int) -> Array:
+    """The order of columns that puts (i, i + width/2) of every head side by side; columns past the width keep their place."""
+    head = np.arange(dim)
+    head[:width] = np.arange(width).reshape(2, -1).T.reshape(-1)
+    return (np.arange(0, n, dim)[:, None] + head).reshape(-1)
+
+
+def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
+    attention.pack(a, t, limits)
+    weights, biases = [], []
+    for i in range(3):
+        w, scales = t[f"w{i}"], t[f"scales{i}"]
+        n = w.shape[0]
+        order = np.arange(n)
+        if a.attrs["halves"] and i < 2:
+            order = _together(n, a["kc"][3], a["cos"][1])
+        weights.append((w[order], scales[:, order]))
+        if a.attrs["bias"]:
+            biases.append(t[f"bias{i}"][order])
+    packed = {"w": q4.texels(weights, a.int("group"), limits)}
+    if biases:
+        packed["bias"] = Packed(linear_q4gsw.bias_strips(biases, [b.size for b in biases], limits))
+    return packed
+
+
+def resources(a: Args, limits: Limits) -> dict[str, Resource]:
+    part = _apart(a)
+    return attention.resources(part, limits) | q4.resources(rows_of(a["x"]), a["x"][-1], "norm" in a, limits)
+
+
+def _case(m: int, k: int, heads: int, kv: int, dim: int, context: int, pos: int, *live: int, halves: bool = False, bias: bool = False, norm: bool = True) -> Case:
+    widths = (heads * dim, kv * dim, kv * dim)
+    dims: dict[str, Dims] = {"x": (1, m, k)}
+    for i, n in enumerate(widths):
+        dims |= {f"w{i}": (n, k // 2), f"scales{i}": (k // 32, align(n, 4))} | ({f"bias{i}": (n,)} if bias else {})
+    if norm:
+        dims["norm"] = (k,)
+    table = (context, dim if halves else dim // 2)
+    dims |= {"kc": (1, context, kv, dim), "vc": (1, context, kv, dim), "cos": table, "sin": table}
+    many = (True,) * 3
+    attrs = {"w": many, "scales": many, "group": 32, "bias": many * bias, "eps": 1e-5, "pos": pos, "halves": halves, "causal": True, "scale": None}
+    return Case(dims, attrs, tuple({"x": (1, s, k)} for s in live), {f"w{i}": "uint8" for i in range(3)}, tol=2e-5)
+
+
+@op(
+    "wr.attention_q4gsw",
+    "x w:tensors scales:tensors group:int bias:tensors norm? eps:num kc! vc! pos:slot cos sin halves:bool mask? _ causal:bool scale:num? -> out",
+    reference=reference,
+    remember=remember,
+    pack=pack,
+    resources=resources,
+    make=linear_q4gsw.make,
+    cases=(
+        _case(11, 96, 4, 2, 32, 40, 0, 1, 2, 5),
+        _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
+        _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
+    ),
+)
+def attention_q4gsw(a: Args, limits: Limits) -> Plan:
+    part = _apart(a)
+    group = a.int("group")
+    for i in range(3):
+        linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a[f"bias{i}"] if f"bias{i}" in a else None, a[f"w{i}"][0], group)
+    need("norm" not in a or a["norm"] == (a["x"][-1],), "the norm's weight does not fit")
+    bounds, route = attention.bounds(part), "texture"
+    m, k = rows_of(a["x"]), a["x"][-1]
+    if not m:
+        return Plan((part["xq"],), (), "empty", bounds)
+    need(fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits), "no kernel for this shape")
+    return Plan((part["xq"],), (*_project(a, m, k, group, limits), *attention.attend_steps(part, limits)), route, bounds)
+
+
+def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
+    """The linear with its turning and cache-writing end."""
+    x, steps, eps = "x", list[Step](), a.num("eps")
+    norm = "norm" in a and m == 1
+    if "norm" in a and not norm:
+        steps.append(q4.norm_step(m, k, eps, x, "norm", limits))
+        x = "normed"
+    consts = q4.strip_consts(m, k, group, limits, norm=norm)
+    dim, kv = a["kc"][3], a["kc"][2]
+    heads = a["w0"][0] // dim
+    consts |= {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"])}
+    total = sum(q4.strips_of(a[f"w{i}"][0], limits) for i in range(3))
+    columns = (heads + 2 * kv) * dim
+    rename = [("x", x), ("norm", "norm" if norm else "none")] + ([] if a.attrs["bias"] else [("bias", "none")])
+    for first in range(0, m, consts["WINDOW"]):
+        live = min(consts["WINDOW"], m - first)
+        steps.append(
+            Step(
+                "attention_q4gsw",
+                (
+                    ("rows", live),
+                    ("out_row", first),
+                    ("bias", int(bool(a.attrs["bias"]))),
+                    ("pos_slot", a.slots["pos"]),
+                    ("eps", eps),
+                ),
+                (ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), 1),
+                (*consts.items(), *q4.texture_consts(limits)),
+                ((x, Window(first * k * 4, consts["WINDOW"] * k * 4)),),
+                tuple(rename),
+                (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
+            )
+        )
+    return steps
+
+

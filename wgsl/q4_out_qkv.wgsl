@@ -1,0 +1,51 @@
+// Where the rows of [queries, keys, values] go: queries are turned and kept for attention, keys are turned into their cache,
+// values go into theirs (the texels are those of sdpa_texture.wgsl). Pairs to turn are neighbours here: for tables that pair
+// a head's halves, the weights' columns were brought together when they were packed.
+// include: slots
+struct Params { rows: u32, out_row: u32, bias: u32, pos_slot: u32, eps: f32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(5) var<storage, read> t_bias: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read> t_cos: array<f32>;
+@group(0) @binding(7) var<storage, read> t_sin: array<f32>;
+@group(0) @binding(8) var<storage, read_write> t_q: array<f32>;
+@group(0) @binding(9) var t_kt: texture_storage_2d<rgba32float, write>;
+@group(0) @binding(10) var t_vt: texture_storage_2d<rgba32float, write>;
+
+const D4: u32 = D / 4;
+
+fn up_strip() -> u32 { return 0; }
+
+// Two pairs at place i (in fours) of a head, at this position.
+fn turn(v: vec4<f32>, i: u32, pos: u32) -> vec4<f32> {
+  if (HALVES == 1 && i * 4 >= TABLE) { return v; }
+  let at = pos * TABLE + i * 2;
+  let up = at + HALVES * TABLE / 2;
+  let a = vec2(v.x, v.z);
+  let b = vec2(v.y, v.w);
+  let x = a * vec2(t_cos[at], t_cos[at + 1]) - b * vec2(t_sin[at], t_sin[at + 1]);
+  let y = b * vec2(t_cos[up], t_cos[up + 1]) + a * vec2(t_sin[up], t_sin[up + 1]);
+  return vec4(x.x, y.x, x.y, y.y);
+}
+
+fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
+  if (row >= params.rows) { return; }
+  var y = v;
+  if (params.bias == 1) { y += t_bias[strip * LANES + lane]; }
+  let n = (strip * LANES + lane) * 4;
+  let pos = slot(params.pos_slot) + params.out_row + row;
+  let i = n % D / 4;
+  let head = n / D;
+  if (head < HEADS) {
+    let q = turn(y, i, pos);
+    let at = (params.out_row + row) * HEADS * D + n;
+    t_q[at] = q.x;
+    t_q[at + 1] = q.y;
+    t_q[at + 2] = q.z;
+    t_q[at + 3] = q.w;
+  } else if (head < HEADS + KV_HEADS) {
+    textureStore(t_kt, vec2(((head - HEADS) * D4 + i) * 8 + pos % 8, pos / 8), turn(y, i, pos));
+  } else if (head < HEADS + 2 * KV_HEADS) {
+    textureStore(t_vt, vec2(((head - HEADS - KV_HEADS) * 8 + pos % 8) * D4 + i, pos / 8), y);
+  }
+}

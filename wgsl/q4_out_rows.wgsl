@@ -1,0 +1,40 @@
+// Where a linear's rows go: up to three outputs, with bias and residual added.
+struct Params {
+  n0: u32, n1: u32, n2: u32,  // widths of the outputs
+  strip1: u32, strip2: u32,   // where the strips of outputs 1 and 2 begin
+  up_strip: u32,              // with SWIGLU: where the strips of the second weight begin
+  rows: u32, out_row: u32, bias: u32, residual: u32, eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(5) var<storage, read> t_bias: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read> t_res: array<f32>;
+@group(0) @binding(7) var<storage, read_write> t_out0: array<f32>;
+@group(0) @binding(8) var<storage, read_write> t_out1: array<f32>;
+@group(0) @binding(9) var<storage, read_write> t_out2: array<f32>;
+
+fn up_strip() -> u32 { return params.up_strip; }
+
+fn put(part: u32, at: u32, y: f32) {
+  if (part == 0) { t_out0[at] = y; } else if (part == 1) { t_out1[at] = y; } else { t_out2[at] = y; }
+}
+
+// Columns n.. of one row of one output; `wide` is that output's width.
+fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
+  let at = (params.out_row + row) * wide + n;
+  var r = vec4<f32>();
+  if (params.residual == 1) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
+  if (n < wide) { put(part, at, y.x + r.x); }
+  if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
+  if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
+  if (n + 3 < wide) { put(part, at + 3, y.w + r.w); }
+}
+
+fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
+  if (row >= params.rows) { return; }
+  var y = v;
+  if (params.bias == 1) { y += t_bias[strip * LANES + lane]; }
+  if (strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
+  else if (strip < params.strip2) { put_row(1, row, ((strip - params.strip1) * LANES + lane) * 4, params.n1, y); }
+  else { put_row(2, row, ((strip - params.strip2) * LANES + lane) * 4, params.n2, y); }
+}
