@@ -1,0 +1,271 @@
+"""What must hold for a case of an op, as plain functions: tests call them, and so does the mutation run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+from cases import MORE, data_for
+from graphs import SENTINEL, Single, args_of, arrays_of, bits, contents, fill, run, single, with_limits
+
+from webgpu_run.device import Device
+from webgpu_run.errors import RunError
+from webgpu_run.graph import GPU_DTYPE
+from webgpu_run.model import Runner
+from webgpu_run.op import Array, Case, Limits, Op, Plan
+from webgpu_run.resize import Delta, Engine
+from webgpu_run.shapes import Dims, prod, rows_of
+
+Live = Mapping[str, Dims]
+_PATTERN = int(SENTINEL.view(np.uint32))
+
+
+def lives(case: Case) -> tuple[Live, ...]:
+    """The largest shape, then each live one."""
+    return ({}, *case.live)
+
+
+def arrays(op: Op, case: Case, live: Live) -> dict[str, Array]:
+    return data_for(op, arrays_of(op, case, live))
+
+
+def build(op: Op, case: Case, live: Live | None = None, *, symbolic: bool = False) -> Single:
+    return single(op, case, arrays(op, case, live or {}), live, symbolic=symbolic)
+
+
+def runs(op: Op, case: Case, limits: Limits) -> bool:
+    """Whether the op has a kernel for a machine like this; some that fusion makes are for one kind only."""
+    try:
+        op.plan(args_of(op, case), limits)
+    except RunError as err:
+        if "no kernel" in str(err):
+            return False
+    return True
+
+
+def error(out: Array, want: Array) -> tuple[float, float]:
+    """(normalised mean square error, largest error of an element against the largest of its row)."""
+    out, want = np.asarray(out, np.float64), np.asarray(want, np.float64)
+    assert out.shape == want.shape, f"shape {out.shape}, expected {want.shape}"
+    if not want.size:
+        return 0.0, 0.0
+    diff = np.abs(out - want)
+    rows = np.abs(want).reshape(-1, want.shape[-1] if want.ndim else 1).max(-1)
+    worst = diff.reshape(len(rows), -1).max(-1) / np.maximum(rows, 1e-30)
+    return float((diff**2).sum() / max((want**2).sum(), 1e-300)), float(worst.max())
+
+
+def check_numbers(op: Op, case: Case, runner: Runner, one: Single, live: Live) -> list[Array]:
+    """The outputs fit the float64 reference, and nothing past their live extent was written."""
+    data = arrays(op, case, live)
+    fill(runner)
+    outs = run(runner, one.inputs(data))
+    if op.reference is not None:
+        want = op.reference(args_of(op, case, live), data)
+        want = [want] if isinstance(want, np.ndarray) else list(want)
+        assert len(outs) == len(want)
+        for name, out, ref in zip(op.outs, outs, want, strict=True):
+            nmse, worst = error(out, ref)
+            limit = case.tol if out.dtype.kind == "f" else 0.0
+            assert worst <= limit, f"{name}: off by {worst:.2e} of its row at {dict(live)}"
+            assert nmse <= 1e-9, f"{name}: NMSE {nmse:.2e} at {dict(live)}"
+    check_untouched(runner, silent=op.reference is None)
+    check_rows(op, case, runner, data, live)
+    return outs
+
+
+def check_untouched(runner: Runner, *, silent: bool = False) -> None:
+    """Inputs and outputs hold the sentinel past their live extent, and outputs none of it before."""
+    graph = runner.graph
+    for v in (*graph.input_ids, *graph.output_ids):
+        if graph.is_constant(v) or (v in graph.input_ids and v not in runner.executor._inputs):
+            continue  # never written: a constant, or read by the host only
+        words = contents(runner, v)
+        count = prod(runner.engine.live[v])
+        assert (words[count:] == _PATTERN).all(), f"{graph.name(v)}: written past its {count} live elements"
+        assert silent or not (words[:count] == _PATTERN).any(), (
+            f"{graph.name(v)}: not all of its {count} elements were written"
+        )
+
+
+def check_rows(op: Op, case: Case, runner: Runner, data: Mapping[str, Array], live: Live) -> None:
+    """Caches changed in the live rows only."""
+    caches = [p.name for p in op.params if p.mutable]
+    pos = int(case.attrs.get("pos") or 0)
+    sources = {"kc": "k", "vc": "v", "cache": "x"}
+    node = runner.graph.nodes[-1]
+    for name in caches:
+        if sources[name] not in data:
+            continue  # it only reads its cache
+        source = data[sources[name]]
+        want = data[name].copy()
+        want[:, pos : pos + source.shape[1]] = source
+        got = contents(runner, node.tensors[name])[: want.size].view(np.float32).reshape(want.shape)
+        assert np.array_equal(got, want), f"{name}: rows other than {pos}..{pos + source.shape[1]} changed"
+
+
+def check_case(op: Op, case: Case, device: Device, *, symbolic: bool = False) -> None:
+    """At its largest, at each live shape, back again: right, and bit for bit what a graph built so gives."""
+    one = build(op, case, symbolic=symbolic)
+    runner = one.builder.runner(device)
+    state = _state(runner)
+    first: dict[int, list[tuple[tuple[int, ...], bytes]]] = {}
+    order = [0, *range(1, len(lives(case))), 0]
+    for i in order:
+        live = lives(case)[i]
+        _restore(runner, state)
+        got = bits(check_numbers(op, case, runner, one, live))
+        if i in first:
+            assert got == first[i], f"max -> live -> max came back different at {dict(live)}"
+            continue
+        first[i] = got
+        if i:
+            fresh = build(op, case, live, symbolic=symbolic)
+            other = fresh.builder.runner(device)
+            assert got == bits(run(other, fresh.inputs(arrays(op, case, live)))), f"built at {dict(live)} differs"
+
+
+def _state(runner: Runner) -> dict[int, Array]:
+    graph = runner.graph
+    return {v: graph.constant(v).astype(GPU_DTYPE[t.dtype]) for v, t in graph.tensors.items() if t.mutable}
+
+
+def _restore(runner: Runner, state: Mapping[int, Array]) -> None:
+    for v, data in state.items():
+        runner.executor.device.write(runner.executor.buffers[v], data)
+
+
+def folding(op: Op, case: Case, device: Device) -> Device:
+    """The device with so few workgroups a dimension that the case's largest grid is two-dimensional."""
+    plans = Engine(build(op, case).builder.graph(), device.limits).plans
+    most = max((prod(step.grid) for plan in plans for step in plan.steps), default=1)
+    return with_limits(device, max_workgroups=math.isqrt(max(most - 1, 1)) + 1)
+
+
+def check_minimal(op: Op, case: Case, device: Device) -> None:
+    """No dispatch has a workgroup to spare: without its last one an output, or a cache, is not complete."""
+    one = build(op, case)
+    runner = one.builder.runner(device)
+    data = arrays(op, case, {})
+    state = _state(runner)
+
+    def everything() -> list[bytes]:
+        _restore(runner, state)
+        fill(runner)
+        run(runner, one.inputs(data))
+        extra = [v for v, t in runner.graph.tensors.items() if t.mutable]
+        return [contents(runner, v).tobytes() for v in (*runner.graph.output_ids, *extra)]
+
+    want = everything()
+    index = len(runner.graph.nodes) - 1
+    plan = runner.engine.plans[index]
+    for k, step in enumerate(plan.steps):
+        groups = step.grid
+        axis = max(a for a in range(3) if groups[a] > 1) if prod(groups) > 1 else 0
+        less = (groups[0] - (axis == 0), groups[1] - (axis == 1), groups[2] - (axis == 2))
+        steps = (*plan.steps[:k], dataclasses.replace(step, grid=less), *plan.steps[k + 1 :])
+        _force(runner, index, dataclasses.replace(plan, steps=steps))
+        assert everything() != want, f"step {k} ({step.kernel}) is as right with grid {less} as with {groups}"
+        _force(runner, index, plan)
+
+
+def _force(runner: Runner, index: int, plan: Plan) -> None:
+    runner.executor.prepare(Delta({index: plan}, {}, {}))
+    runner.executor.commit()
+
+
+def check_plans(op: Op, case: Case, limits: Limits) -> int:
+    """Resized from any shape to any other == built there, in every order; returns the pairs compared."""
+    shapes = lives(case)
+    one = build(op, case)
+    graph = one.builder.graph()
+    fresh: list[Plan] = []
+    for live in shapes:
+        other = build(op, case, live).builder.graph()
+        fresh.append(Engine(other, limits).plans[-1])
+    data = [one.inputs(arrays(op, case, live)) for live in shapes]
+    engine = Engine(graph, limits)
+    pairs = 0
+    for a, b in itertools.permutations(range(len(shapes)), 2) if len(shapes) > 1 else [(0, 0)]:
+        for i in (a, b):
+            engine.resize(data[i])
+            same_plan(engine.plans[-1], fresh[i], f"{op.name} at {dict(shapes[i])}")
+            for v, dims in zip(graph.output_ids, fresh[i].outs, strict=True):
+                assert engine.live[v] == dims
+        pairs += 1
+    return pairs
+
+
+def same_plan(got: Plan, want: Plan, what: str) -> None:
+    """Equal in every field, and in the bytes of every uniform."""
+    assert got == want, f"{what}: {got} != {want}"
+    assert [s.uniform() for s in got.steps] == [s.uniform() for s in want.steps], what
+
+
+# The route a plan names, by the kernel of its last dispatch.
+ROUTES = {
+    "arg_extreme": "rows|strided",
+    "binary": "broadcast",
+    "binary_vec4": "vec4",
+    "bmm": "naive",
+    "choose_qparams": "rows",
+    "copy_strided": "strided|copy",
+    "embedding_q4gsw": "plain",
+    "embedding_q4gsw_strips": "strips",
+    "gather_rows": "gather",
+    "greedy_best": "two-pass",
+    "layer_norm": "rows|groups",
+    "linear": "gem[vm]",
+    "linear_vec4": "gem[vm]",
+    "linear_q4gsw": "plain-gem[vm]",
+    "linear_q4gsw_strips": r"gem[vm](\+norm)?(\+add|\+swiglu)?",
+    "quantize_rows": r"rows(\+norm)?",
+    "reduce": "rows|strided",
+    "rms_norm": "scalar",
+    "rms_norm_vec4": "vec4",
+    "rope": "pairs",
+    "rope_hf": "halves",
+    "sdpa": "online|buffer",
+    "softmax": "rows|strided",
+    "unary": "vec4|scalar|cast",
+    "where": "broadcast",
+}
+
+
+def cases_of(op: Op) -> tuple[Case, ...]:
+    return (*op.cases, *MORE.get(op.name, ()))
+
+
+def check_expected(op: Op, case: Case, live: Live, limits: Limits) -> None:
+    """What can be said of a plan from its shapes alone: route, kernel width, limits, bounds."""
+    plan = Engine(build(op, case, live).builder.graph(), limits).plans[-1]
+    a = args_of(op, case, live)
+    last = plan.steps[-1].kernel if plan.steps else ""
+    pattern = ROUTES.get(last, ".+") if last else "alias|empty"
+    assert re.fullmatch(pattern, plan.route), f"{op.name}: route {plan.route!r} of kernel {last!r}"
+    if "gem" in plan.route:
+        assert ("gemv" in plan.route) == (rows_of(a["x"]) == 1), f"{op.name}: route {plan.route} for x {list(a['x'])}"
+    if last in ("rms_norm", "rms_norm_vec4"):
+        assert (plan.route == "vec4") == (a["x"][-1] % 4 == 0)
+    if last in ("binary", "binary_vec4"):
+        assert (plan.route == "vec4") == (a["a"] == a["b"] and prod(plan.outs[0]) % 4 == 0)
+    if last == "unary" and plan.route != "cast":
+        assert (plan.route == "vec4") == str(dict(plan.steps[-1].consts)["IN"]).startswith("vec4")
+    for step in plan.steps:
+        assert max(step.grid) <= limits.max_workgroups
+        assert len(step.uniform()) <= limits.max_uniform
+    slots = [p.name for p in op.params if p.kind == "slot"]
+    assert {b.arg for b in plan.bounds} == set(slots)
+    caches = [name for name in ("kc", "cache") if name in a]
+    for bound in plan.bounds:
+        longest = max(a[n][1] for n in ("xq", "xk", "q", "k", "x") if n in a)
+        room = {a[caches[0]][1]} if caches else set()
+        room |= {a["cos"][0]} if "cos" in a else set()
+        assert bound.high + longest in room, (
+            f"{op.name}: position up to {bound.high}, {longest} rows at a time, of {room}"
+        )
+    assert not caches or a[caches[0]][1] - longest in {b.high for b in plan.bounds}

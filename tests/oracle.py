@@ -1,0 +1,44 @@
+"""Plans made in the simplest way: every node, in order, from nothing. What the resize engine must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webgpu_run.graph import Graph, Sym
+from webgpu_run.op import Args, Array, Limits, Plan
+from webgpu_run.shapes import Dims
+
+
+def naive(graph: Graph, inputs: Sequence[Array], limits: Limits) -> tuple[list[Plan], dict[int, Dims], dict[int, int]]:
+    """Plans, live dims and SymInts for these inputs: no memory of earlier shapes, no dirty marks, no memo."""
+    tensors = graph.tensors
+    live: dict[int, Dims] = {v: t.max_dims for v, t in tensors.items() if t.constant >= 0}
+    live |= {v: tuple(x.shape) for v, x in zip(graph.input_ids, inputs, strict=True)}
+    data = dict(zip(graph.input_ids, inputs, strict=True))
+    syms: dict[int, int] = {}
+    plans: list[Plan] = []
+    for node in graph.nodes:
+        attrs: dict[str, Any] = {
+            name: tuple(syms[x.value] if isinstance(x, Sym) else x for x in a) if isinstance(a, tuple) else a
+            for name, a in node.attrs.items()
+        }
+        attrs |= {name: syms[v] for name, v in node.syms.items()}
+        named = {**node.tensors, **{n: v for n, v in zip(node.op.outs, node.outs, strict=True) if v in tensors}}
+        if node.op.reads_data:
+            attrs["data"] = data[node.tensors[node.op.reads_data]]
+        if node.op.alias:
+            attrs["aliased"] = tensors[node.outs[0]].root != node.outs[0]
+        args = Args(
+            {name: live[v] for name, v in node.tensors.items()},
+            attrs,
+            max_dims={name: tensors[v].max_dims for name, v in named.items()},
+            dtypes={name: tensors[v].dtype for name, v in named.items()},
+            slots=node.slots,
+        )
+        plan = node.op.plan(args, limits)
+        plans.append(plan)
+        if plan.sym is not None:
+            syms[node.outs[0]] = plan.sym
+        live |= dict(zip(node.outs, plan.outs, strict=False))
+    return plans, live, syms

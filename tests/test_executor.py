@@ -1,0 +1,262 @@
+"""What reaches the device: command streams, uniforms, uploads, memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import graphs
+import numpy as np
+import pytest
+from graphs import Builder, bits, run
+
+from webgpu_run import pte
+from webgpu_run.device import Device
+from webgpu_run.errors import RunError, UnsupportedError
+from webgpu_run.execute import SLOTS, CallStats
+from webgpu_run.model import Runner, load
+from webgpu_run.op import Array, load_all
+from webgpu_run.resize import Delta
+from webgpu_run.shapes import prod
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def tokens(seq: int, pos: int) -> list[Array]:
+    return [np.arange(seq, dtype=np.int32)[None] % 60, np.array([pos], np.int32)]
+
+
+def stream(runner: Runner) -> list[tuple[Any, ...]]:
+    """The recorded commands: pipeline, bind group, grid, uniform bytes."""
+    executor = runner.executor
+    return [
+        (
+            c.objects[0],
+            c.objects[1],
+            c.grid,
+            c.params_at,
+            executor.arena[c.params_at :][: len(c.step.uniform())].tobytes(),
+        )
+        for c in executor.commands()
+    ]
+
+
+class Counts:
+    """How often the device was asked for something since the last look."""
+
+    def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: dict[str, int] = {}
+        for name in ("buffer", "write", "texture", "pipeline", "bind_group"):
+            monkeypatch.setattr(device, name, self._counting(name, getattr(device, name)))
+
+    def _counting(self, name: str, f: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            return f(*args, **kwargs)
+
+        return counted
+
+    def taken(self) -> dict[str, int]:
+        out, self.calls = self.calls, {}
+        return out
+
+
+def test_static_graph_repeats_itself(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first two calls: no plan, uniform or allocation, the same command stream; only inputs are written."""
+    runner = graphs.residual().runner(device)
+    x = [np.random.default_rng(1).standard_normal((1, 17, 12)).astype(np.float32)]
+    first = bits(run(runner, x))
+    run(runner, x)
+    recorded, commands = stream(runner), runner.executor.commands()
+    planned, allocated = runner.engine.planned, device.allocated
+    counts = Counts(device, monkeypatch)
+    for _ in range(4):
+        stats = CallStats()
+        assert bits(runner.call(x, stats)) == first
+        assert runner.executor.commands() is commands
+        assert stream(runner) == recorded
+        assert (stats.arena_bytes, stats.upload_bytes, stats.read_bytes) == (0, 17 * 12 * 4, 17 * 12 * 4)
+        assert counts.taken() == {"write": 1}
+    assert (runner.engine.planned, device.allocated) == (planned, allocated)
+
+
+def test_static_file_repeats_itself(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single-token model: only what the position decides changes from call to call."""
+    model = load(FIXTURES / "tiny_static.pte", device=device)
+    for pos in (0, 1):
+        model.run([np.array([[pos + 3]]), np.array([pos])])
+    model.run([np.array([[3]]), np.array([1])])
+    runner = model.runners[0]
+    recorded, planned, allocated = stream(runner), runner.engine.planned, device.allocated
+    counts = Counts(device, monkeypatch)
+    model.run([np.array([[7]]), np.array([1])])
+    assert stream(runner) == recorded
+    assert (runner.engine.planned, device.allocated, model.stats.arena_bytes) == (planned, allocated, 0)
+    inputs = len(runner.executor._inputs)
+    assert counts.taken() == {"write": inputs}
+    model.run([np.array([[7]]), np.array([2])])
+    assert [c[:3] for c in stream(runner)] == [c[:3] for c in recorded]
+    assert counts.taken() == {"write": inputs + 1}, "one more: the arena, for the position"
+    assert device.allocated == allocated
+
+
+def test_resizing_allocates_nothing(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers never move: once each route has been seen, any length is a matter of uniforms and grids."""
+    runner = graphs.transformer().runner(device)
+    lengths = (24, 1, 7, 2, 23)
+    for n in lengths * 2:
+        run(runner, tokens(n, 0))
+    allocated, groups = device.allocated, len(runner.executor._groups)
+    counts = Counts(device, monkeypatch)
+    for n in (*lengths, *lengths[::-1], 12, 19, 4):
+        stats = CallStats()
+        runner.call(tokens(n, 0), stats)
+        assert (stats.upload_bytes, stats.read_bytes) == (4 * n, 4 * 68), "live bytes only"
+    seen = counts.taken()
+    assert device.allocated == allocated
+    assert seen.get("buffer", 0) == seen.get("texture", 0) == seen.get("bind_group", 0) == 0
+    assert len(runner.executor._groups) == groups
+    assert seen["write"] <= 2 * 13
+
+
+def test_arena_is_that_of_a_fresh_graph(device: Device) -> None:
+    """Every uniform that a dispatch reads is byte for byte the one it would have, had nothing run before."""
+    runner = graphs.transformer().runner(device)
+    for n, pos in ((24, 0), (1, 24), (9, 25), (24, 3), (2, 38), (1, 0), (24, 16)):
+        run(runner, tokens(n, pos))
+        fresh = graphs.transformer().runner(device)
+        run(fresh, tokens(n, pos))
+        assert [c[2:] for c in stream(runner)] == [c[2:] for c in stream(fresh)]
+        assert runner.executor.arena[: 4 * SLOTS].tobytes() == fresh.executor.arena[: 4 * SLOTS].tobytes()
+        on_device = device.handle.queue.read_buffer(runner.executor._arena_buffer)
+        assert bytes(on_device)[: runner.executor.arena.nbytes] == runner.executor.arena.tobytes()
+
+
+def test_empty_dispatches_keep_their_neighbours_uniforms(device: Device) -> None:
+    """A step without workgroups is left out; the next one still reads its own uniforms."""
+    op = load_all()["aten.cat.default"]
+    b = Builder()
+    xs = [b.input((4, 3)) for _ in range(3)]
+    b.output(b.call("aten.cat.default", tuple(xs), 0))
+    runner = b.runner(device)
+    data = [np.full((4, 3), i, np.float32) for i in (1, 2, 3)]
+    assert op.reference is not None
+    run(runner, data)
+    plan = runner.engine.plans[0]
+    idle = dataclasses.replace(plan.steps[0], grid=(0, 1, 1))
+    runner.executor.prepare(Delta({0: dataclasses.replace(plan, steps=(idle, *plan.steps[1:]))}, {}, {}))
+    runner.executor.commit()
+    stats = CallStats()
+    runner.executor.upload(data, stats)
+    runner.executor.write_arena(stats)
+    (out,) = runner.executor.execute(stats)
+    assert np.array_equal(out[4:], np.concatenate(data[1:]))
+
+
+def test_uniforms_of_a_node_do_not_overlap(device: Device) -> None:
+    runner = graphs.transformer().runner(device)
+    run(runner, tokens(24, 0))
+    ranges = sorted((c.params_at, c.params_at + len(c.step.uniform())) for c in runner.executor.commands())
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(ranges))
+    assert ranges[0][0] >= 4 * SLOTS
+
+
+def test_too_many_positions_are_refused(device: Device) -> None:
+    b = Builder()
+    cache = b.constant(np.zeros((1, 128, 1, 4), np.float32))
+    x = b.input((1, 1, 1, 4))
+    for pos in range(SLOTS + 1):
+        b.call("llama.update_cache.default", x, cache, pos, out=(1,))
+    b.output(b.call("aten.sigmoid.default", x))
+    with pytest.raises(UnsupportedError, match=f"{SLOTS + 1}"):
+        b.runner(device)
+
+
+def test_more_dispatches_than_room_is_refused(device: Device) -> None:
+    runner = graphs.residual().runner(device)
+    run(runner, [np.zeros((1, 17, 12), np.float32)])
+    plan = runner.engine.plans[0]
+    with pytest.raises(RunError, match="room"):
+        runner.executor.prepare(Delta({0: dataclasses.replace(plan, steps=plan.steps * 99)}, {}, {}))
+    run(runner, [np.zeros((1, 17, 12), np.float32)])
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def live_set(runner: Runner) -> int:
+    """The most bytes of activations that are alive at one node, inputs and outputs throughout."""
+    graph = runner.graph
+    size = {v: 4 * prod(t.max_dims) for v, t in graph.tensors.items() if t.root == v and t.constant < 0}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for node in graph.nodes:
+        for v in (*node.tensors.values(), *node.outs):
+            root = graph.tensors[v].root if v in graph.tensors else -1
+            if root in size:
+                first.setdefault(root, node.index)
+                last[root] = node.index
+    ends = {graph.tensors[v].root for v in (*graph.input_ids, *graph.output_ids)}
+    return max(
+        sum(n for v, n in size.items() if v in ends or first.get(v, -1) <= i <= last.get(v, -1))
+        for i in range(len(graph.nodes))
+    )
+
+
+def wide(limits_fuse: bool, device: Device) -> tuple[Runner, Builder]:
+    """A model in which weights and activations weigh as in a small real one."""
+    b = graphs.transformer(64, 128, 256, 4, 2, 512, 2048, 4)
+    return b.runner(device, fuse=limits_fuse), b
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_device_memory_is_little_more_than_what_must_be_there(fuse: bool, device: Device) -> None:
+    before = device.allocated
+    runner, b = wide(fuse, device)
+    for n in (64, 1, 9):
+        run(runner, tokens(n, 0))
+    used = device.allocated - before
+    weights = sum(len(d) for d in b.data)  # the caches are among them
+    need = weights + live_set(runner)
+    assert used <= 1.2 * need, (
+        f"{used:,} bytes for {weights:,} of weights and caches and {need - weights:,} live at once"
+    )
+
+
+@pytest.mark.parametrize("name", ["tiny_dyn", "tiny_qwen3"])
+def test_activations_share_memory(name: str, device: Device) -> None:
+    """Activations take little more than what is alive at once; without sharing they would take far more."""
+    delegate = pte.load(FIXTURES / f"{name}.pte").method(None).delegates[0]
+    runner = Runner(delegate, device, fuse=False)
+    sizes: Sequence[int] = runner.executor.resident.memory.sizes
+    apart = sum(4 * prod(t.max_dims) for v, t in runner.graph.tensors.items() if t.root == v and t.constant < 0)
+    assert sum(n - 1024 for n in sizes) <= 1.5 * live_set(runner)
+    assert sum(sizes) < apart / 3
+
+
+def test_shared_memory_is_never_alive_twice() -> None:
+    """Two tensors of one buffer have lifetimes apart, for every fixture that the runtime reads."""
+    from webgpu_run.graph import Graph
+    from webgpu_run.memory import Memory
+
+    for name in ("tiny_dyn", "tiny_qwen3", "tiny_qwen25", "tiny_full"):
+        delegate = pte.load(FIXTURES / f"{name}.pte").method(None).delegates[0]
+        assert delegate.graph is not None
+        graph = Graph(delegate.graph, delegate.constant)
+        sizes = {v: 4 * prod(t.max_dims) for v, t in graph.tensors.items() if t.root == v and t.constant < 0}
+        memory = Memory(graph, sizes)
+        spans: dict[int, list[int]] = {}
+        for node in graph.nodes:
+            for v in (*node.tensors.values(), *node.outs):
+                if v in graph.tensors and graph.tensors[v].root in memory.place:
+                    spans.setdefault(graph.tensors[v].root, []).append(node.index)
+        ends = {graph.tensors[v].root for v in (*graph.input_ids, *graph.output_ids)}
+        alive = {v: (0, len(graph.nodes)) if v in ends else (min(s), max(s)) for v, s in spans.items()}
+        for a in alive:
+            assert memory.sizes[memory.place[a]] >= sizes[a]
+            for b in alive:
+                if a < b and memory.place[a] == memory.place[b]:
+                    assert alive[a][1] < alive[b][0] or alive[b][1] < alive[a][0], (name, a, b)

@@ -1,0 +1,108 @@
+"""Real files against the eager logits of the same weights: every call, then the same calls in other orders."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from webgpu_run.device import Device
+from webgpu_run.model import Model, load
+from webgpu_run.op import Array
+
+FIXTURES = Path(__file__).parent / "fixtures"
+NAMES = ("tiny_dyn", "tiny_static", "tiny_tied", "tiny_fp32emb", "tiny_fp32", "tiny_full", "tiny_short")
+
+
+class Golden:
+    """The recorded calls of a fixture, split where the position starts again at 0."""
+
+    def __init__(self, name: str) -> None:
+        record = np.load(FIXTURES / f"{name}.npz")
+        self.calls = [
+            (record[f"tokens_{i}"], np.array([record[f"pos_{i}"]], np.int64), record[f"logits_{i}"])
+            for i in range(int(record["n_calls"]))
+        ]
+        starts = [i for i, (_, pos, _) in enumerate(self.calls) if pos[0] == 0]
+        self.sessions = [self.calls[a:b] for a, b in itertools.pairwise([*starts, len(self.calls)])]
+
+
+def close(out: Array, want: Array) -> None:
+    """Within 1e-3 of the logits' range, the same best token in every row."""
+    want = want.reshape(out.shape)
+    worst = float(np.abs(out - want).max() / (want.max() - want.min()))
+    assert worst <= 1e-3, f"off by {worst:.2e} of the range"
+    assert np.array_equal(out.argmax(-1), want.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("name", "fuse"),
+    [*((name, True) for name in NAMES), *((name, False) for name in ("tiny_dyn", "tiny_static", "tiny_full"))],
+)
+def test_every_call(name: str, fuse: bool, device: Device) -> None:
+    model = load(FIXTURES / f"{name}.pte", device=device, fuse=fuse)
+    for tokens, pos, want in Golden(name).calls:
+        (out,) = model.run([tokens, pos])
+        close(out, want)
+
+
+def shapes(model: Model, golden: Golden, order: tuple[int, ...]) -> dict[tuple[int, int], bytes]:
+    return {
+        (i, k): model.run([tokens, pos])[0].tobytes()
+        for i in order
+        for k, (tokens, pos, _) in enumerate(golden.sessions[i])
+    }
+
+
+@pytest.mark.parametrize("name", ["tiny_short", "tiny_fp32"])
+def test_sessions_in_every_order(name: str, device: Device) -> None:
+    """Whatever ran before, a call gives the bits it gave the first time."""
+    golden = Golden(name)
+    model = load(FIXTURES / f"{name}.pte", device=device)
+    count = len(golden.sessions)
+    first = shapes(model, golden, tuple(range(count)))
+    for order in [tuple(range(count))[::-1], *list(itertools.permutations(range(count)))[1::37]]:
+        assert shapes(model, golden, order) == first, order
+
+
+@pytest.mark.parametrize("name", ["tiny_dyn"])
+def test_lengths_in_every_order(name: str, device: Device) -> None:
+    """Prefills of max, 1, 9, 64, 5, 64, ...: each the bits of a model that has only ever seen that length."""
+    model = load(FIXTURES / f"{name}.pte", device=device)
+    most = Golden(name).calls[11][0].shape[1]
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(0, 300, (1, most))
+    start = np.zeros(1, np.int64)
+    want: dict[int, bytes] = {}
+    for n in (most, 1, 9, 64, 5):
+        want[n] = load(FIXTURES / f"{name}.pte", device=device).run([tokens[:, :n], start])[0].tobytes()
+    for n in (most, 1, 9, 64, 5, 64, most, 5, 9, 1, 64, 9, most):
+        assert model.run([tokens[:, :n], start])[0].tobytes() == want[n], n
+
+
+def test_chunked_is_one_prefill(device: Device) -> None:
+    """A prompt in pieces of any size ends in the logits of the whole, within rounding."""
+    model = load(FIXTURES / "tiny_short.pte", device=device)
+    tokens = np.random.default_rng(4).integers(0, 500, (1, 31))
+    (whole,) = model.run([tokens, np.zeros(1, np.int64)])
+    for sizes in ((31,), (30, 1), (1, 30), (7, 1, 16, 7), (1,) * 31):
+        model.reset()
+        at = 0
+        for n in sizes:
+            (out,) = model.run([tokens[:, at : at + n], np.array([at])])
+            at += n
+        close(out, whole)
+
+
+def test_reset_empties_the_caches(device: Device) -> None:
+    model = load(FIXTURES / "tiny_full.pte", device=device)
+    tokens = np.random.default_rng(4).integers(0, 200, (1, 9))
+    late = np.array([5], np.int64)
+    model.reset()
+    before = model.run([tokens[:, :1], late])[0].tobytes()
+    model.run([tokens, np.zeros(1, np.int64)])
+    assert model.run([tokens[:, :1], late])[0].tobytes() != before
+    model.reset()
+    assert model.run([tokens[:, :1], late])[0].tobytes() == before

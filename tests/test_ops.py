@@ -1,0 +1,38 @@
+"""Every case of every op on the adapter: right, resized == built so, nothing past the live extent touched."""
+
+from __future__ import annotations
+
+import opcheck
+import pytest
+from cases import all_cases
+from graphs import with_limits
+
+from webgpu_run.device import Device
+from webgpu_run.op import Case, Op
+
+CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
+
+
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_case(op: Op, case: Case, device: Device) -> None:
+    opcheck.check_case(op, case, device)
+
+
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_case_folded(op: Op, case: Case, device: Device) -> None:
+    """The same where the grid folds into two dimensions and mostly has workgroups to spare."""
+    opcheck.check_case(op, case, opcheck.folding(op, case, device))
+
+
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_case_for_another_machine(op: Op, case: Case, device: Device) -> None:
+    """The routes of a GPU on a software adapter, or the other way round."""
+    other = with_limits(device, software=not device.limits.software)
+    if not opcheck.runs(op, case, other.limits):
+        pytest.skip("has no kernel there")
+    opcheck.check_case(op, case, other)
+
+
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_minimal_grid(op: Op, case: Case, device: Device) -> None:
+    opcheck.check_minimal(op, case, device)
