@@ -1,0 +1,296 @@
+"""Measures a language model: prefill at some lengths, decode, each at some depths of the KV cache.
+
+Wall times are taken without timestamps, one pass a call and the next decode step queued before the last is read, as a
+run does it. GPU times come from repetitions of their own: a timestamp needs a pass a dispatch, which is slower.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .device import Device
+from .errors import ShapeError
+from .execute import CallStats
+from .graph import Graph
+from .model import Model
+from .op import Array
+from .pte import Method, Program, Tensor
+from .resize import Engine
+from .session import Interface
+
+TIMED_PREFILLS, TIMED_STEPS = 2, 8
+PROMPTS = 2  # times to the first token, at least
+
+Tell = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One row: prefill of so many tokens, or decode of so many, with `depth` tokens in the cache before."""
+
+    decode: bool
+    tokens: int
+    depth: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"{'tg' if self.decode else 'pp'}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
+
+
+def trials(seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int]) -> list[Trial]:
+    """The cross product; by depth, so that the cache is filled once for each."""
+    return [
+        Trial(decode, n, depth)
+        for depth in depths
+        for decode, counts in ((False, seq_lens), (True, decodes))
+        for n in counts
+        if n
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What lengths a model serves."""
+
+    largest: int  # tokens a call
+    capacity: int  # positions
+    vocab: int
+    exact: bool  # a call takes `largest` tokens, no fewer
+
+    @classmethod
+    def of(cls, program: Program, method: Method, device: Device | None = None) -> Reach:
+        """As far as the file says; with a device, also what its kernels were built for."""
+        known = Interface.of(method, program.metadata)
+        tokens = method.values[method.inputs[0]]
+        exact = isinstance(tokens, Tensor) and tokens.dynamism == "static"
+        capacity = known.capacity
+        for delegate in method.delegates if device else ():
+            if delegate.graph is not None and device is not None:
+                plans = Engine(Graph(delegate.graph, delegate.constant), device.limits).plans
+                capacity = min([capacity, *(b.high + known.largest for plan in plans for b in plan.bounds)])
+        return cls(known.largest, capacity, known.vocab, exact)
+
+    def problem(self, trial: Trial) -> str | None:
+        """Why this model cannot run this trial, if it cannot."""
+        most = self.capacity - trial.depth
+        if trial.tokens > most:
+            at = f" at depth {trial.depth}" if trial.depth else ""
+            return f"{trial.label}: {trial.tokens} tokens do not fit{at}, the maximum is {max(most, 0)}"
+        if self.exact and (trial.depth % self.largest or (1 if trial.decode else trial.tokens) % self.largest):
+            return f"{trial.label}: this model takes exactly {self.largest} tokens a call"
+        return None
+
+    def check(self, todo: Sequence[Trial]) -> None:
+        for trial in todo:
+            problem = self.problem(trial)
+            if problem:
+                raise ShapeError(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One repetition of a trial, in nanoseconds; `tokens` is when each token of a decode came after the one before."""
+
+    wall: int
+    host: int
+    wait: int
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class OpTime:
+    """What one op took of a prefill, or of a token."""
+
+    op: str
+    route: str
+    count: float = 0.0
+    gpu_ns: float = 0.0
+    nbytes: float = 0.0
+    flops: float = 0.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """All that was measured for a trial. Of a decode, GPU times and work are those of one token."""
+
+    trial: Trial
+    samples: list[Sample]
+    first_ns: int  # the very first run, which plans and compiles
+    ttft_ns: list[int]  # prefills that follow a decode step, as a second prompt does
+    gpu_ns: list[int] = field(default_factory=list)
+    ops: list[OpTime] = field(default_factory=list)
+    works: list[tuple[int, int]] = field(default_factory=list)
+    working_set: int = 0
+    dispatches: int = 0
+    calls: int = 0
+    gpu_bytes: int = 0
+
+    @property
+    def rates(self) -> list[float]:
+        """Tokens a second."""
+        return [self.trial.tokens / s.wall * 1e9 for s in self.samples]
+
+    @property
+    def latencies(self) -> list[float]:
+        """Milliseconds of a prefill, or of a token."""
+        if self.trial.decode:
+            return [ns / 1e6 for s in self.samples for ns in s.tokens]
+        return [s.wall / 1e6 for s in self.samples]
+
+    def per(self, name: str) -> float:
+        """Mean milliseconds (wall, host, wait) of a prefill, or of a token."""
+        mean = statistics.fmean(getattr(s, name) for s in self.samples) / 1e6
+        return mean / self.trial.tokens if self.trial.decode else mean
+
+
+class Bench:
+    """Runs trials on a loaded model."""
+
+    def __init__(self, model: Model, reach: Reach, *, chunk: int | None = None) -> None:
+        self.model, self.reach = model, reach
+        self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
+        self._filled = 0
+
+    def run(self, trial: Trial, *, repeat: int, warmup: int, tell: Tell | None = None) -> Measured:
+        """One row: warm-up, repetitions, times to the first token, then GPU times."""
+        prompts = 0 if trial.decode else PROMPTS
+        total = warmup + repeat + prompts + 1
+        done = iter(range(total + 1))
+
+        def step() -> None:
+            if tell:
+                tell(trial.label, next(done), total)
+
+        def times(count: int, once: Callable[[], Sample]) -> Iterator[Sample]:
+            for _ in range(count):
+                step()
+                yield once()
+
+        def once() -> Sample:
+            return self._decode(trial) if trial.decode else self._prefill(trial.tokens, trial.depth)
+
+        def prompt() -> Sample:
+            if not self.reach.exact:  # leave the shape, so that the prefill has to come back to it
+                self._prefill(1, trial.depth)
+            return once()
+
+        self._fill(trial.depth)
+        warm = list(times(warmup, once))
+        samples = list(times(repeat, once))
+        made = Measured(trial, samples, [*warm, *samples][0].wall, [s.wall for s in times(prompts, prompt)])
+        step()
+        self._timed(made)
+        made.gpu_bytes = self.model.device.allocated
+        return made
+
+    def _ids(self, start: int, end: int) -> list[int]:
+        """Tokens for these positions: as good as random, and always the same."""
+        return [(i * 2654435761 >> 8) % self.reach.vocab for i in range(start + 1, end + 1)]
+
+    def _fill(self, depth: int) -> None:
+        """Have `depth` tokens in the cache; what trials leave behind is as good as any other."""
+        if depth > self._filled:
+            self._prefill(depth - self._filled, self._filled)
+
+    def _calls(self, count: int, position: int) -> Iterator[tuple[list[int], int]]:
+        for at in range(0, count, self.chunk):
+            end = min(at + self.chunk, count)
+            yield self._ids(position + at, position + end), position + at
+
+    def _prefill(self, count: int, position: int) -> Sample:
+        """All chunks, to the id of the next token on the host."""
+        stats: list[CallStats] = []
+        start = time.perf_counter_ns()
+        if self.model.chooses:
+            waiting = None
+            for ids, at in self._calls(count, position):
+                started = self.model.start(ids, at)
+                if waiting:
+                    self.model.finish(waiting)
+                stats.append(started.stats)
+                waiting = started
+            assert waiting
+            self.model.finish(waiting)
+        else:
+            for ids, at in self._calls(count, position):
+                int(np.argmax(self._logits(ids, at)))
+                stats.append(self.model.stats)
+        wall = time.perf_counter_ns() - start
+        self._filled = max(self._filled, position + count)
+        return _sample(wall, stats)
+
+    def _decode(self, trial: Trial) -> Sample:
+        """Greedy steps; each token's time ends when its id is on the host."""
+        model, position, stats, came = self.model, trial.depth, list[CallStats](), list[int]()
+        start = last = time.perf_counter_ns()
+        if model.chooses:
+            waiting = model.start(self._ids(position, position + 1), position)
+            for i in range(1, trial.tokens + 1):
+                started = model.start(None, position + i) if i < trial.tokens else None
+                model.finish(waiting)
+                now = time.perf_counter_ns()
+                came.append(now - last)
+                last = now
+                stats.append(waiting.stats)
+                waiting = started or waiting
+        else:
+            ids = self._ids(position, position + 1)
+            for i in range(trial.tokens):
+                ids = [int(np.argmax(self._logits(ids, position + i)))]
+                now = time.perf_counter_ns()
+                came.append(now - last)
+                last = now
+                stats.append(model.stats)
+        self._filled = max(self._filled, position + trial.tokens)
+        return _sample(last - start, stats, tuple(came))
+
+    def _logits(self, ids: Sequence[int], position: int, *, timed: bool = False) -> Array:
+        """Of the last token."""
+        logits = self.model.run([np.asarray([ids]), np.asarray([position])], timed=timed)[0]
+        row: Array = logits.reshape(-1, logits.shape[-1])[-1]
+        return row
+
+    def _once(self, ids: Sequence[int], position: int) -> CallStats:
+        """One call with timestamps, where there are any."""
+        if self.model.chooses:
+            self.model.finish(self.model.start(ids, position, timed=True))
+        else:
+            self._logits(ids, position, timed=True)
+        return self.model.stats
+
+    def _timed(self, made: Measured) -> None:
+        """GPU time by op, and the work that the dispatches declare."""
+        trial, stamps = made.trial, self.model.device.timestamps
+        times = (min(trial.tokens, TIMED_STEPS) if trial.decode else TIMED_PREFILLS) if stamps else 1
+        ops: dict[tuple[str, str], OpTime] = {}
+        for i in range(times):
+            if trial.decode:
+                calls = [(self._ids(trial.depth + i, trial.depth + i + 1), trial.depth + i)]
+            else:
+                calls = list(self._calls(trial.tokens, trial.depth))
+            gpu_ns, works, most = 0, list[tuple[int, int]](), 0
+            for ids, at in calls:
+                stats = self._once(ids, at)
+                gpu_ns += stats.gpu_ns
+                of_call = [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
+                most = max(most, sum(nbytes for nbytes, _ in of_call))
+                works += of_call
+                for d in stats.timed:
+                    row = ops.setdefault((d.op, d.route), OpTime(d.op, d.route))
+                    row.count += 1 / times
+                    row.gpu_ns += d.gpu_ns / times
+                    row.nbytes += d.work[0] / times
+                    row.flops += d.work[1] / times
+            if stamps:
+                made.gpu_ns.append(gpu_ns)
+            made.works, made.working_set, made.dispatches, made.calls = works, most, len(works), len(calls)
+        made.ops = sorted(ops.values(), key=lambda row: -row.gpu_ns)
+
+
+def _sample(wall: int, stats: Sequence[CallStats], tokens: tuple[int, ...] = ()) -> Sample:
+    return Sample(wall, sum(s.host_ns for s in stats), sum(s.wait_ns for s in stats), tokens)

@@ -1,0 +1,207 @@
+"""The `webgpu-bench` command: options here, the work in the modules it hands over to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from . import __version__
+from .errors import UsageError
+from .lengths import parse
+from .terminal import Command, run
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # generic in click 8.2 and later only
+
+FORMATS = ("table", "md", "csv", "json", "jsonl")
+
+
+class Lengths(_Type):
+    """A list of lengths; `none` is none of them."""
+
+    name = "lengths"
+
+    def __init__(self, least: int = 1) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return () if value == "none" else parse(str(value), self.least)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Percent(_Type):
+    """5% or 5 as 0.05."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            share = float(str(value).strip().removesuffix("%")) / 100
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < 10:
+            self.fail(f"{value!r} is not a percentage such as 5%", param, ctx)
+        return share
+
+
+class Front(Command):
+    """The benchmark of a model; its first word may name another command instead."""
+
+    others: dict[str, click.Command] = {}  # noqa: RUF012
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
+        other = self.others.get(args[0]) if args else None
+        if other:
+            return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+def _output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that all commands have."""
+    for option in (
+        click.option("--debug", is_flag=True, help="A traceback with every error."),
+        click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors."),
+        click.option(
+            "--out", metavar="FILE", help="Write there, in -o or as the name ends; the table still goes to stdout."
+        ),
+        click.option("-o", "--output", "form", type=click.Choice(FORMATS), help="The format; a table by default."),
+    ):
+        command = option(command)
+    return command
+
+
+_DEVICE = click.option(
+    "--device", metavar="WHICH", help="Adapter: an index, part of its name, cpu, gpu, vulkan, metal or d3d12."
+)
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.command(
+    cls=Front,
+    context_settings=_SETTINGS,
+    epilog="""\b
+Other commands (webgpu-bench COMMAND --help):
+  op NAME|all     each case and route of an op: µs, GB/s, GFLOP/s, error
+  roofline        what this adapter can do at most
+  compare A B     two result files; exit 1 when B is slower
+
+\b
+Examples:
+  webgpu-bench                                   the bundled model
+  webgpu-bench model.pte --seq-lens 1-512*2      1, 2, 4 ... 512
+  webgpu-bench model.pte -p 64 -n 32 -d 0,256    and with 256 tokens before
+  webgpu-bench model.pte -o md                   to paste beside llama-bench
+  webgpu-bench model.pte --out a.jsonl           kept even if killed
+  webgpu-bench model.pte --report a.html         a page with plots
+  webgpu-bench compare a.jsonl b.jsonl --fail-over 5%
+
+\b
+How to read a row:
+  pp512           prefill of 512 tokens; @ d256: with 256 tokens in the cache
+  tg32            32 tokens generated one by one, chosen on the device
+  t/s             tokens a second, mean ± standard deviation of the repeats
+  median, p90     ms of one prefill, or of one token
+  ttft            ms to the first token of a prompt after a decode step
+  host, GPU       ms of Python, and on the GPU (from repeats of its own)
+  % roof          of the speed that memory and arithmetic would allow""",
+)
+@click.argument("model", required=False, metavar="[MODEL.pte]")
+@click.option(
+    "-p", "--seq-lens", type=Lengths(), metavar="LIST",
+    help="Prompt lengths: 1,64,512 by default; also a-b+s, a-b*m, none.",
+)  # fmt: skip
+@click.option("-n", "--decode", type=Lengths(0), metavar="LIST", help="Tokens to generate: 32 by default; 0 is none.")
+@click.option("-d", "--depth", type=Lengths(0), default="0", metavar="LIST", help="Tokens in the KV cache before.")
+@click.option("-r", "--repeat", type=click.IntRange(1, 10000), default=5, show_default=True, help="Measured runs.")
+@click.option("-w", "--warmup", type=click.IntRange(0, 10000), default=2, show_default=True, help="Runs before them.")
+@click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call.")
+@click.option("--no-fuse", is_flag=True, help="Run the graph as it was written.")
+@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves '% roof' empty.")
+@click.option("--report", metavar="OUT.html", help="Also write one self-contained page with plots.")
+@click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
+@click.option("--method", metavar="NAME", help="The method to run; by default forward.")
+@_DEVICE
+@_output
+@click.version_option(__version__, "--version", message="%(prog)s %(version)s")
+def bench(debug: bool, **options: Any) -> int | None:
+    """Measure prefill and decode of an ExecuTorch .pte model, for every length at every depth.
+
+    Without a model the bundled demo model is measured. Rows appear on stdout as they finish; all else is on stderr.
+    """
+    from .benchrun import run_model
+
+    return run_model(**options)
+
+
+@click.command("op", cls=Command, context_settings=_SETTINGS)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...|all")
+@click.option("-r", "--repeat", type=click.IntRange(1, 10000), default=20, show_default=True, help="Measured runs.")
+@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves '% roof' empty.")
+@_DEVICE
+@_output
+def op(debug: bool, **options: Any) -> int | None:
+    """Measure ops by their own test cases, at every live shape and by every route.
+
+    A NAME is short (linear_q4gsw) or full (et_vk.linear_q4gsw.default). Routes that this adapter would not take, but
+    another kind of adapter would, are run too and marked in the column `for`.
+    """
+    from .opbench import run_ops
+
+    return run_ops(**options)
+
+
+@click.command("roofline", cls=Command, context_settings=_SETTINGS)
+@_DEVICE
+@_output
+def roofline(debug: bool, **options: Any) -> int | None:
+    """Measure what this adapter can do at most.
+
+    Reads and copies by working set, multiply-adds in f32 and f16, and what a dispatch, an encode, a submit and a
+    readback cost. The other commands measure it once a run and compare with it.
+    """
+    from .benchrun import run_roofline
+
+    return run_roofline(**options)
+
+
+@click.command("compare", cls=Command, context_settings=_SETTINGS)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option(
+    "--fail-over", type=Percent(), metavar="5%",
+    help="Exit 1 where B is slower than A by more than this, and not by chance.",
+)  # fmt: skip
+@_output
+def compare(debug: bool, **options: Any) -> int | None:
+    """Compare two result files (JSON or JSON lines of this command), row by row.
+
+    The ratio is B's speed over A's, with a 95% interval. A difference counts where the interval excludes 1.
+    """
+    from .compare import run_compare
+
+    return run_compare(**options)
+
+
+Front.others = {"op": op, "roofline": roofline, "compare": compare}
+
+
+def main() -> NoReturn:
+    """The console script."""
+    run(bench, "webgpu-bench")
+
+
+if __name__ == "__main__":
+    main()

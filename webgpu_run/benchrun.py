@@ -1,0 +1,147 @@
+"""The commands `webgpu-bench` and `webgpu-bench roofline`: from options to rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from . import outfile, roofline
+from .bench import Bench, Reach, trials
+from .benchrow import Row, facts, model_row
+from .benchview import MODEL, Sink, View, form_of, number
+from .checks import check_method
+from .cli import load
+from .device import Device, open_device
+from .model import Model
+from .progress import Progress
+from .terminal import one_line
+
+SEQ_LENS, DECODES = (1, 64, 512), (32,)
+
+
+@contextmanager
+def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Callable[[Row], None]]:
+    """Where rows go: to stdout in the format asked for; with a file, there, and a table to stdout."""
+    made = [Sink("table" if out else form_of(form, None), view, todo)]
+    if out:
+        made.append(Sink(form_of(form, out), view, todo, out))
+
+    def put(row: Row) -> None:
+        for sink in reversed(made):  # the file first: stdout may be a closed pipe
+            sink.row(row)
+
+    try:
+        yield put
+    finally:
+        for sink in reversed(made):
+            sink.close()
+
+
+def warn(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def run_model(
+    *,
+    model: str | None,
+    data: tuple[str, ...],
+    method: str | None,
+    device: str | None,
+    seq_lens: tuple[int, ...] | None,
+    decode: tuple[int, ...] | None,
+    depth: tuple[int, ...],
+    repeat: int,
+    warmup: int,
+    chunk: int | None,
+    no_fuse: bool,
+    no_roofline: bool,
+    report: str | None,
+    form: str | None,
+    out: str | None,
+    quiet: bool,
+) -> int:
+    """Every trial as a row; nothing is run when one of them cannot be."""
+    program = load(model, data)
+    for path, flag in ((out, "--out"), (report, "--report")):
+        if path:
+            outfile.check_target(path, [program.path, *data], flag)
+    entry = program.method(method)
+    check_method(entry)
+    todo = trials(SEQ_LENS if seq_lens is None else seq_lens, DECODES if decode is None else decode, depth or (0,))
+    asked = [t for t in todo if (decode if t.decode else seq_lens) is not None]
+    reach = Reach.of(program, entry)
+    reach.check(asked)
+    opened = open_device(device)
+    reach = Reach.of(program, entry, opened)
+    reach.check(asked)
+    skipped = [t.label for t in todo if t not in asked and reach.problem(t)]
+    todo = [t for t in todo if t.label not in skipped]
+    if skipped:
+        warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
+    with Progress(quiet=quiet) as progress:
+        loaded = Model(program, opened, method=method, fuse=not no_fuse, progress=progress)
+        roof = None if no_roofline else roofline.measure(opened, progress)
+        bench = Bench(loaded, reach, chunk=chunk)
+        shared = facts(opened, program)
+        settings = {"repeat": repeat, "warmup": warmup, "chunk": bench.chunk, "fuse": not no_fuse, "method": entry.name}
+        rows: list[Row] = []
+        try:
+            with sinks(form, out, MODEL, [{**shared, "test": t.label} for t in todo]) as put:
+                for trial in todo:
+                    row = model_row(
+                        bench.run(trial, repeat=repeat, warmup=warmup, tell=progress), shared, settings, roof
+                    )
+                    progress.close()  # a bar on stderr and a row on stdout would share a line of the terminal
+                    rows.append(row)
+                    put(row)
+                    for text in row["warnings"]:
+                        warn(text, quiet)
+        finally:
+            if report and rows:
+                from .report import page
+
+                outfile.write(report, page(rows).encode())
+    return 0
+
+
+def roofline_rows(device: Device, roof: roofline.Roofline) -> list[Row]:
+    shared = facts(device)
+    return [
+        {
+            **{k: shared[k] for k in ("schema", "time")},
+            "kind": "roofline",
+            "test": what,
+            "unit": unit,
+            "better": "lower" if unit == "µs" else "higher",
+            "samples": [float(f"{value:.6g}")],
+            "mean": float(f"{value:.6g}"),
+            **shared,
+        }
+        for what, value, unit in roof.rows()
+    ]
+
+
+ROOFLINE = View(
+    lambda row: {
+        "device": row["device"]["name"].partition(" (")[0],
+        "test": row["test"],
+        "value": number(row["mean"]),
+        "unit": row["unit"],
+    },
+    ("device.name", "device.backend", "device.driver", "test", "mean", "unit", "time", "schema"),
+)
+
+
+def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet: bool) -> int:
+    """The adapter's own numbers."""
+    if out:
+        outfile.check_target(out, (), "--out")
+    opened = open_device(device)
+    with Progress(quiet=quiet) as progress:
+        rows = roofline_rows(opened, roofline.measure(opened, progress))
+    with sinks(form, out, ROOFLINE, rows) as put:
+        for row in rows:
+            put(row)
+    return 0

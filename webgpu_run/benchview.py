@@ -1,0 +1,196 @@
+"""Benchmark rows on stdout or in a file, as they finish: aligned, Markdown, CSV, JSON, or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from . import outfile
+from .benchrow import Row
+
+FORMATS = ("table", "md", "csv", "json", "jsonl")
+
+_LEFT = ("model", "device", "test", "op", "case", "route", "for", "what", "verdict")
+_SHARED = ("model", "size", "params", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How rows of a kind are shown: cells by column for people, dotted paths into the row for CSV."""
+
+    cells: Callable[[Row], dict[str, str]]
+    paths: tuple[str, ...]
+
+
+class Sink:
+    """Takes rows one by one; `close` completes what cannot be written row by row."""
+
+    def __init__(self, form: str, view: View, todo: Sequence[Row] = (), out: str | None = None) -> None:
+        """`todo` has rows with what is known of each beforehand: column widths come from them."""
+        self.form, self.view, self.path = form, view, out
+        self.rows: list[Row] = []
+        self._text = io.StringIO()
+        # A run that is killed keeps its lines: they go to the file itself, not to one that is renamed at the end.
+        self._file: TextIO | None = None
+        if out is None:
+            self._file = sys.stdout
+        elif form == "jsonl":
+            self._file = open(out, "w", encoding="utf-8")  # noqa: SIM115
+        self._widths: dict[str, int] = {}
+        self._fixed: list[str] = []
+        if form in ("table", "md"):
+            self._measure([view.cells(row) for row in todo])
+
+    def row(self, row: Row) -> None:
+        self.rows.append(row)
+        first = len(self.rows) == 1
+        if self.form == "jsonl":
+            self._put(json.dumps(row, ensure_ascii=False) + "\n")
+        elif self.form == "csv":
+            self._csv(row, first)
+        elif self.form in ("table", "md"):
+            self._line(self.view.cells(row), first)
+
+    def close(self) -> None:
+        """Write what is left; also after an interrupt, so that finished rows are kept."""
+        if self.form == "json":
+            inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in self.rows)
+            self._put(f"[\n{inner}\n]\n")
+        if self.path is not None:
+            if self._file:
+                self._file.close()
+            else:
+                outfile.write(self.path, self._text.getvalue().encode())
+
+    def _put(self, text: str) -> None:
+        target = self._file or self._text
+        target.write(text)
+        target.flush()
+
+    def _csv(self, row: Row, first: bool) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if first:
+            writer.writerow(path.replace(".", "_") for path in self.view.paths)
+        writer.writerow(_at(row, path) for path in self.view.paths)
+        self._put(text.getvalue())
+
+    def _measure(self, todo: list[dict[str, str]]) -> None:
+        """Columns that are known beforehand get their widths from that, the others from what usually comes."""
+        for column in todo[0] if todo else ():
+            self._widths[column] = max(len(column), *(len(cells[column]) for cells in todo))
+        if self.form == "table" and self.path is None and sys.stdout.isatty():
+            alike = [c for c in _SHARED if c in self._widths and len({cells[c] for cells in todo}) == 1]
+            wide = sum(self._widths.values()) + 2 * len(self._widths)
+            self._fixed = alike if wide > os.get_terminal_size(sys.stdout.fileno()).columns else []
+
+    def _line(self, cells: dict[str, str], first: bool) -> None:
+        shown = {c: text for c, text in cells.items() if c not in self._fixed}
+        for column, text in shown.items():
+            self._widths[column] = max(self._widths.get(column, len(column)), len(text))
+        if first:
+            if self._fixed:
+                self._put(" · ".join(cells[c] for c in self._fixed) + "\n")
+            self._put(self._joined({c: c for c in shown}))
+            if self.form == "md":
+                self._put(self._ruler(list(shown)))
+        self._put(self._joined(shown))
+
+    def _joined(self, cells: dict[str, str]) -> str:
+        padded = [
+            text.ljust(self._widths[c]) if c in _LEFT else text.rjust(self._widths[c]) for c, text in cells.items()
+        ]
+        return f"| {' | '.join(padded)} |\n" if self.form == "md" else "  ".join(padded).rstrip() + "\n"
+
+    def _ruler(self, columns: list[str]) -> str:
+        marks = [("-" * self._widths[c]) if c in _LEFT else "-" * (self._widths[c] - 1) + ":" for c in columns]
+        return f"| {' | '.join(marks)} |\n"
+
+
+def _at(row: Row, path: str) -> Any:
+    """The value at a dotted path; of a list its items in one cell."""
+    found: Any = row
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return " ".join(map(str, found)) if isinstance(found, list) else found
+
+
+def form_of(form: str | None, out: str | None) -> str:
+    """The format asked for, or that of the file's ending, or a table."""
+    ending = Path(out).suffix[1:].lower() if out else ""
+    return form or (ending if ending in FORMATS else "table")
+
+
+def number(x: float | None, digits: int = 4) -> str:
+    """A number with this many digits that matter, never in exponents."""
+    if x is None:
+        return "–"
+    if x == 0:
+        return "0"
+    size = len(str(int(abs(x)))) if abs(x) >= 1 else 1
+    return f"{x:,.{max(0, min(3, digits - size))}f}"
+
+
+def bytes_text(n: int | None) -> str:
+    """Such as llama-bench writes it: 84.90 MiB."""
+    if n is None:
+        return "–"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} B"
+
+
+def params_text(n: int | None) -> str:
+    if n is None:
+        return "–"
+    for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return str(n)
+
+
+def model_cells(row: Row) -> dict[str, str]:
+    """The columns of a model's row: llama-bench's first, then ours. Times are of one prefill, or of one token."""
+    share = (row.get("roofline") or {}).get("share")
+    latency = row.get("latency_ms", {})
+    return {
+        "model": row["model"]["name"],
+        "size": bytes_text(row["model"]["bytes"]),
+        "params": params_text(row["model"]["params"]),
+        "device": row["device"]["name"].partition(" (")[0],
+        "test": row["test"],
+        "t/s": f"{row['mean']:.2f} ± {row['sd']:.2f}" if "mean" in row else " " * 17,
+        "median ms": number(latency.get("median")),
+        "p90 ms": number(latency.get("p90")),
+        "ttft ms": number(row.get("ttft_ms")),
+        "host ms": number(row.get("host_ms_per")),
+        "GPU ms": number(row.get("gpu_ms_per")),
+        "% roof": f"{share:.1%}" if share is not None else "–",
+    }
+
+
+MODEL = View(
+    model_cells,
+    (
+        *(
+            "model.name",
+            "model.sha256",
+            "model.bytes",
+            "model.params",
+            "device.name",
+            "device.backend",
+            "device.driver",
+        ),
+        *("test", "phase", "tokens", "depth", "mean", "sd", "median", "p90", "ci95", "samples", "latency_ms.median"),
+        *("latency_ms.p90", "ttft_ms", "first_run_ms", "host_ms_per", "gpu_ms_per", "roofline.share"),
+        *("roofline.gpu_share", "gpu_bytes", "peak_rss_bytes", "settings.repeat", "settings.warmup", "time", "schema"),
+    ),
+)

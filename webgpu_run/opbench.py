@@ -1,0 +1,222 @@
+"""`webgpu-bench op`: ops alone, by their own cases, at every live shape and by every route."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import outfile, roofline
+from .benchrow import Row, facts, summary
+from .benchrun import sinks
+from .benchview import View, number
+from .device import Device, open_device
+from .errors import RunError, UsageError
+from .execute import CallStats
+from .model import Runner
+from .op import GPU, PLAIN, SOFTWARE, Array, Case, Op, Profile, load_all
+from .opgraph import args_of, arrays_of, is_constant, single, with_limits
+from .progress import Progress
+from .roofline import Roofline
+from .shapes import Dims
+
+Live = Mapping[str, Dims]
+
+
+def run_ops(
+    *,
+    names: tuple[str, ...],
+    device: str | None,
+    repeat: int,
+    no_roofline: bool,
+    form: str | None,
+    out: str | None,
+    quiet: bool,
+) -> int:
+    """A row for each case, live shape and route of the ops named."""
+    ops = find(names)
+    if out:
+        outfile.check_target(out, (), "--out")
+    opened = open_device(device)
+    with Progress(quiet=quiet) as progress:
+        roof = None if no_roofline else roofline.measure(opened, progress)
+        shared = facts(opened)
+        with sinks(form, out, VIEW, _expected(ops, shared)) as put:
+            for i, op in enumerate(ops):
+                progress("ops", i, len(ops))
+                for row in rows(op, opened, repeat, roof):
+                    progress.close()
+                    put({**{k: shared[k] for k in ("schema", "time")}, **row, **shared})
+    return 0
+
+
+def find(names: Sequence[str]) -> list[Op]:
+    """Ops by short or full name; `all` is every op that has cases."""
+    registry = load_all()
+    known = [op for _, op in sorted(registry.items()) if op.cases]
+    if list(names) == ["all"]:
+        return known
+    found: dict[str, Op] = {}
+    for name in names:
+        matching = [op for op in known if name in (op.name, op.short)]
+        if not matching:
+            near = difflib.get_close_matches(name, sorted({op.short for op in known}), 1)
+            raise UsageError(
+                f"no op is called {name!r}", hint=f"did you mean {near[0]}?" if near else "op all has them"
+            )
+        found |= {op.name: op for op in matching}
+    return list(found.values())
+
+
+def kinds(device: Device) -> Iterator[tuple[Profile, Device]]:
+    """This adapter, and the same planned for as if it were of another kind: each may take other routes."""
+    mine = device.limits.profile
+    yield mine, device
+    for profile in (GPU, SOFTWARE, PLAIN):
+        if profile != mine and (device.limits.subgroups or not profile.shuffle):
+            yield profile, with_limits(device, profile=profile)
+
+
+def rows(op: Op, device: Device, repeat: int, roof: Roofline | None) -> Iterator[Row]:
+    for index, case in enumerate(op.cases):
+        for live in ({}, *case.live):
+            seen: list[Any] = []
+            for profile, other in kinds(device):
+                try:
+                    runner, inputs, want = _built(op, case, live, other)
+                except RunError:
+                    if other is device:
+                        raise
+                    continue  # a route that this adapter's limits do not have room for
+                outs = runner.call(inputs, CallStats())
+                plan = runner.engine.plans[-1]
+                if plan.steps in seen or not plan.steps:
+                    continue
+                seen.append(plan.steps)
+                works = [step.work for step in plan.steps]
+                times = [_once(runner, inputs) for _ in range(repeat)]
+                yield _row(op, index, case, live, profile.name, plan.route, works, times, error(outs, want), roof)
+
+
+def _built(op: Op, case: Case, live: Live, device: Device) -> tuple[Runner, list[Array], list[Array]]:
+    """A runner of the op alone, its inputs at a live shape, and what the reference makes of them."""
+    for positive in (False, True):  # some ops have no value for some numbers
+        arrays = arrays_of(op, case, live)
+        if positive:
+            arrays = {n: np.abs(a) + a.dtype.type(1) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+        want = op.reference(args_of(op, case, live), arrays) if op.reference else []
+        outs = [want] if isinstance(want, np.ndarray) else list(want)
+        if all(np.isfinite(w).all() for w in outs if w.dtype.kind == "f"):
+            break
+    constants = {name: a for name, a in arrays.items() if is_constant(op, name)}
+    one = single(op, case, {**arrays_of(op, case), **constants})
+    return one.builder.runner(device), one.inputs(arrays), outs
+
+
+def _once(runner: Runner, inputs: Sequence[Array]) -> float:
+    """Microseconds on the GPU; where it has no timestamps, until the outputs are on the host."""
+    stats = CallStats()
+    start = time.perf_counter_ns()
+    runner.call(inputs, stats, timed=True)
+    wall = time.perf_counter_ns() - start
+    return (stats.gpu_ns if runner.executor.device.timestamps else wall) / 1e3
+
+
+def error(outs: Sequence[Array], want: Sequence[Array]) -> float | None:
+    """The largest difference to the float64 reference, against the largest value of its row."""
+    worst = None
+    for out, ref in zip(outs, want, strict=False):
+        a, b = np.asarray(out, np.float64), np.asarray(ref, np.float64)
+        if not b.size or a.shape != b.shape:
+            continue
+        top = np.abs(b).reshape(-1, b.shape[-1] if b.ndim else 1).max(-1)
+        off = np.abs(a - b).reshape(len(top), -1).max(-1) / np.maximum(top, 1e-30)
+        worst = max(worst or 0.0, float(off.max()))
+    return worst
+
+
+def _row(
+    op: Op,
+    index: int,
+    case: Case,
+    live: Live,
+    kind: str,
+    route: str,
+    works: Sequence[tuple[int, int]],
+    times: list[float],
+    off: float | None,
+    roof: Roofline | None,
+) -> Row:
+    shape = _shape(op, case, live)
+    made = summary(times)
+    nbytes, flops = (sum(w[i] for w in works) for i in (0, 1))
+    us = made["median"]
+    share = roof.ideal_ns(works, nbytes) / 1e3 / us if roof and us and nbytes else None
+    return {
+        "kind": "op",
+        "test": f"{op.short}#{index} {shape} {route} for {kind}",
+        "op": op.name,
+        "case": index,
+        "dims": {name: list(dims) for name, dims in {**case.dims, **live}.items()},
+        "shape": shape,
+        "route": route,
+        "for": kind,
+        "unit": "µs",
+        "better": "lower",
+        **made,
+        "bytes": nbytes,
+        "flops": flops,
+        "gb_s": nbytes / us / 1e3 if us else None,
+        "gflop_s": flops / us / 1e3 if us else None,
+        "roofline_share": share,
+        "error": off,
+        "tolerance": case.tol,
+    }
+
+
+def _shape(op: Op, case: Case, live: Live) -> str:
+    """The live dims of the first argument that may vary, and of the first weight."""
+    dims = {**case.dims, **live}
+    names = [n for n in dims if n not in op.outs]
+    shown = [
+        next((n for n in names if not is_constant(op, n)), None),
+        next((n for n in names if is_constant(op, n)), None),
+    ]
+    return " · ".join(f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown if n) or "scalar"
+
+
+def _expected(ops: Sequence[Op], shared: Row) -> list[Row]:
+    return [
+        {**shared, "op": op.name, "case": i, "shape": _shape(op, case, live), "route": " " * 10, "for": " " * 8}
+        for op in ops
+        for i, case in enumerate(op.cases)
+        for live in ({}, *case.live)
+    ]
+
+
+def _cells(row: Row) -> dict[str, str]:
+    share, off = row.get("roofline_share"), row.get("error")
+    return {
+        "op": row["op"].removesuffix(".default"),
+        "case": f"{row['case']}: {row['shape']}",
+        "route": row["route"],
+        "for": row["for"],
+        "µs": number(row.get("median")) if "median" in row else " " * 7,
+        "p90 µs": number(row.get("p90")),
+        "GB/s": number(row.get("gb_s")) if row.get("bytes") else "–",
+        "GFLOP/s": number(row.get("gflop_s")) if row.get("flops") else "–",
+        "% roof": f"{share:.1%}" if share is not None else "–",
+        "error": "–" if off is None else f"{off:.1e}" if off else "0",
+    }
+
+
+VIEW = View(
+    _cells,
+    (
+        *("op", "case", "shape", "route", "for", "median", "mean", "sd", "p90", "samples", "bytes", "flops", "gb_s"),
+        *("gflop_s", "roofline_share", "error", "tolerance", "device.name", "device.backend", "time", "schema"),
+    ),
+)

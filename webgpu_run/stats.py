@@ -1,0 +1,108 @@
+"""Statistics of repeated measurements: summaries, intervals, outliers, and the ratio of two of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OUTLIER = 14.826  # median distances from the median: hyperfine's threshold
+MATTERS = 0.1  # and this share of the median: very even samples have harmless outliers
+_T95 = (
+    (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
+    (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980), (math.inf, 1.960),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Some samples in numbers; `low` and `high` enclose the mean with 95% confidence (None for a single sample)."""
+
+    count: int
+    mean: float
+    sd: float
+    median: float
+    p90: float
+    least: float
+    most: float
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Summary:
+        mean, n = statistics.fmean(samples), len(samples)
+        sd = statistics.stdev(samples) if n > 1 else 0.0
+        half = t95(n - 1) * sd / math.sqrt(n) if n > 1 else None
+        low, high = (mean - half, mean + half) if half is not None else (None, None)
+        return cls(
+            n, mean, sd, statistics.median(samples), quantile(samples, 0.9), min(samples), max(samples), low, high
+        )
+
+
+def t95(freedom: float) -> float:
+    """Student's t for a two-sided 95% interval, between the rows of the table linear in 1/freedom."""
+    if freedom <= 1:
+        return _T95[0][1]
+    for (a, ta), (b, tb) in itertools.pairwise(_T95):
+        if freedom <= b:
+            share = (1 / a - 1 / freedom) / (1 / a - 1 / b)
+            return ta + share * (tb - ta)
+    return _T95[-1][1]
+
+
+def quantile(samples: Sequence[float], q: float) -> float:
+    """The value that a share q of the samples is below, linear between neighbours."""
+    ordered = sorted(samples)
+    at = q * (len(ordered) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def scores(samples: Sequence[float]) -> list[float]:
+    """Modified z-scores: distance from the median in units of the median distance."""
+    middle = statistics.median(samples)
+    spread = statistics.median(abs(s - middle) for s in samples)
+    return [
+        0.0 if s == middle else (s - middle) / spread if spread else math.copysign(math.inf, s - middle)
+        for s in samples
+    ]
+
+
+def outliers(samples: Sequence[float]) -> list[int]:
+    """Which samples are far from all the others: too far in spreads, and by enough to matter."""
+    if len(samples) < 4:
+        return []
+    middle = statistics.median(samples)
+    far = (abs(z) > OUTLIER for z in scores(samples))
+    return [i for i, (s, f) in enumerate(zip(samples, far, strict=True)) if f and abs(s / middle - 1) > MATTERS]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """b over a, with its 95% interval (None where there is but one sample of each)."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def certain(self) -> bool:
+        """The interval excludes 1: it is not by chance."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+
+def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """The ratio of the means of two sets of positive samples, by Welch's interval on their logarithms."""
+    la, lb = ([math.log(x) for x in s] for s in (a, b))
+    diff = statistics.fmean(lb) - statistics.fmean(la)
+    if len(la) < 2 or len(lb) < 2:
+        return Ratio(math.exp(diff), None, None)
+    va, vb = statistics.variance(la) / len(la), statistics.variance(lb) / len(lb)
+    if va + vb == 0:
+        return Ratio(math.exp(diff), math.exp(diff), math.exp(diff))
+    freedom = (va + vb) ** 2 / (va**2 / (len(la) - 1) + vb**2 / (len(lb) - 1))
+    half = t95(freedom) * math.sqrt(va + vb)
+    return Ratio(math.exp(diff), math.exp(diff - half), math.exp(diff + half))
