@@ -41,6 +41,7 @@ WORKS = (
     "austen-sense",  # Sense and Sensibility, Jane Austen
 )
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"  # ids 0, 1, 2
+TRAILER = re.compile(r"\n[^\n]*(?:End of|Information about|\*\*\*)[^\n]*Project Gutenberg", re.IGNORECASE)
 HEADING = re.compile(r"(?:CHAPTER|Chapter|VOLUME|THE END|Finis|FINIS|[IVXL]+\b\.?)(?:\s|$)")
 
 
@@ -83,6 +84,7 @@ def double_quotes(text: str) -> str:
 def documents(name: str, raw: str) -> list[str]:
     """Stories or chapters of one book: unwrapped paragraphs separated by an empty line; headings dropped."""
     docs: list[list[str]] = [[]]
+    raw = TRAILER.split(raw)[0]
     for block in re.split(r"\n\s*\n", raw):
         lines = [line.rstrip() for line in block.split("\n") if line.strip()]
         if not lines or not re.search(r"[a-zA-Z]", block) or re.match(r"\s*[\[*]", block):
