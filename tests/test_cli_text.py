@@ -1,0 +1,178 @@
+"""`webgpu-run` for text, as real processes: prompts, streams, sampling, stopping, chat."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Result, webgpu_run
+from language import FIXTURES, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
+
+STATS = re.compile(
+    r"^prefill \d+ tok [\d,.]+ tok/s · decode \d+ tok(?: [\d,.]+ tok/s)? · "
+    r"ttft [\d,]+ ms · peak [\d,]+ MB · stop: (\w+)$"
+)
+
+
+def stats(result: Result) -> dict[str, object]:
+    """The last line on stderr, of a run with --stats json."""
+    return json.loads(result.err.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def ids(text: str) -> list[int]:
+    return [int(word) for word in text.split()]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def golden() -> tuple[list[int], list[int]]:
+    """A prompt and the greedy ids that follow it, from eager logits."""
+    data = np.load(FIXTURES / "tiny_dyn.npz")
+    said = [int(data[f"logits_{i}"].argmax()) for i in range(7)]
+    return data["tokens_0"].reshape(-1).tolist(), said
+
+
+def test_greedy_ids_are_those_of_eager(golden: tuple[list[int], list[int]]) -> None:
+    prompt, said = golden
+    args = (FIXTURES / "tiny_dyn.pte", "--prompt-ids", ",".join(map(str, prompt)), "-n", len(said))
+    result = webgpu_run(*map(str, args))
+    assert (result.code, ids(result.out)) == (0, said)
+    found = STATS.match(result.err.strip())
+    assert found, result.err
+    assert found[1] == "length"
+
+
+def test_prefill_token_by_token_and_without_fusion(golden: tuple[list[int], list[int]]) -> None:
+    prompt, said = golden
+    args = ("--prompt-ids", ",".join(map(str, prompt)), "-n", str(len(said)), "--stats", "json")
+    for extra in (("--chunk", "1"), ("--chunk", "4", "--no-fuse")):
+        result = webgpu_run(FIXTURES / "tiny_dyn.pte", *args, *extra)
+        assert ids(result.out) == said
+        calls = -(-len(prompt) // int(extra[1]))
+        assert stats(result)["prefill"]["calls"] == calls  # type: ignore[index]
+
+
+def test_stdout_is_the_text_alone(model: Path) -> None:
+    """Also what is in brackets, and whatever bytes the tokens have."""
+    tokenizer = byte_tokenizer()
+    prompt = tokenizer.encode("so it is").ids
+    bare = webgpu_run(FIXTURES / "tiny_dyn.pte", "--prompt-ids", ",".join(map(str, prompt)), "-n", "24")
+    result = webgpu_run(model, "--prompt", "so it is", "-n", "24", "--ignore-eos")
+    assert result.out == tokenizer.decode(ids(bare.out)) + "\n" * (not result.out.endswith("\n\n"))
+    assert STATS.match(result.err.strip()), result.err
+
+
+def test_markup_is_not_parsed(tmp_path: Path) -> None:
+    words = [f"[red]{i}[/]" for i in range(510)] + ["[/bold]", "[link=x]"]
+    path = folder(tmp_path, tokenizer=word_tokenizer(words))
+    result = webgpu_run(path, "--prompt", "[red]5[/] [red]9[/]", "-n", "4")
+    assert result.code == 0
+    assert re.fullmatch(r"( ?\[(red|/bold|link=x)\]?\S*){4}\n", result.out), result.out
+
+
+def test_prompt_from_pipe_file_and_flag(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("he said\n")
+    told = [webgpu_run(model, "--prompt", "he said", "-n", "4", "-q")]
+    told.append(webgpu_run(model, "--prompt-file", tmp_path / "p.txt", "-n", "4", "-q"))
+    command = [sys.executable, "-m", "webgpu_run", str(model), "-n", "4", "-q"]
+    for extra in ((), ("--prompt", "-")):
+        done = subprocess.run(
+            [*command, *extra], input=b"he said\n", capture_output=True, env=environment(), timeout=120
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.decode() == told[0].out == told[1].out
+    assert told[0].err == ""
+
+
+def test_same_seed_same_text(model: Path) -> None:
+    args = ("--prompt", "in the", "-n", "12", "--temp", "1.3", "--top-k", "200", "--top-p", "0.98", "--min-p", "0.001")
+    a, b, c = (webgpu_run(model, *args, "--seed", seed) for seed in ("7", "7", "8"))
+    assert a.out == b.out != c.out
+    random = webgpu_run(model, *args)
+    seed = re.search(r"^seed (\d+)$", random.err, re.M)
+    assert seed
+    assert webgpu_run(model, *args, "--seed", seed[1]).out == random.out
+
+
+def test_stop_string(model: Path) -> None:
+    whole = webgpu_run(model, "--prompt", "in the", "-n", "16", "--ignore-eos", "-q").out.rstrip("\n")
+    middle = whole[len(whole) // 2 : len(whole) // 2 + 2]
+    result = webgpu_run(model, "--prompt", "in the", "-n", "16", "--ignore-eos", "--stop", middle, "--stats", "json")
+    assert result.out.rstrip("\n") == whole[: whole.find(middle)].rstrip("\n")
+    assert stats(result)["stop"] == "stop"
+
+
+def test_static_file_prefills_token_by_token() -> None:
+    data = np.load(FIXTURES / "tiny_static.npz")
+    calls = [(data[f"tokens_{i}"].reshape(-1), int(data[f"logits_{i}"].argmax())) for i in range(int(data["n_calls"]))]
+    starts = [i for i in range(int(data["n_calls"])) if int(data[f"pos_{i}"].reshape(-1)[0]) == 0]
+    end = starts[1] if len(starts) > 1 else len(calls)
+    given = [int(tokens[0]) for tokens, _ in calls[:end]]
+    result = webgpu_run(
+        FIXTURES / "tiny_static.pte", "--prompt-ids", ",".join(map(str, given)), "-n", "1", "--stats", "json"
+    )
+    assert ids(result.out) == [calls[end - 1][1]]
+    assert stats(result)["prefill"] == {**stats(result)["prefill"], "tokens": end, "calls": end}  # type: ignore[dict-item]
+
+
+def test_chat_keeps_the_cache(model: Path) -> None:
+    process = start(
+        model, "--chat", "-n", "5", "--ignore-eos", "--trace-resize=json", "--stats", "none", stdin=subprocess.PIPE
+    )
+    out, err = process.communicate(b"who is it\nand who are you\n", timeout=120)
+    assert process.returncode == 0
+    calls = [json.loads(line) for line in err.decode().splitlines()]
+    first, second = (call for call in calls if call["phase"] == "prefill")
+    tokenizer = byte_tokenizer()
+    opening = tokenizer.encode("<|im_start|>user\nwho is it<|im_end|>\n<|im_start|>assistant\n").ids
+    assert (first["position"], first["tokens"]) == (0, len(opening))
+    # Four of the five tokens of the reply have been run; the fifth comes with the second question.
+    assert second["position"] == len(opening) + 4
+    added = tokenizer.encode("<|im_end|>\n<|im_start|>user\nand who are you<|im_end|>\n<|im_start|>assistant\n").ids
+    assert second["tokens"] == len(added) + 1
+    assert out.decode().count("\n") >= 2
+
+
+def test_chat_forgets_the_oldest_turns_when_full(model: Path) -> None:
+    questions = "".join(f"{'tell me ' * 4}{i}\n" for i in range(4)).encode()
+    process = start(model, "--chat", "-n", "8", "--system", "be kind", stdin=subprocess.PIPE)
+    _, err = process.communicate(questions, timeout=120)
+    assert process.returncode == 0
+    assert b"messages were forgotten" in err
+
+
+def test_on_a_terminal_the_prompt_leads_and_progress_goes(model: Path) -> None:
+    code, seen = on_terminal(model, "--prompt", "so it is", "-n", "6", "--ignore-eos", columns=40, NO_COLOR="1")
+    assert code == 0
+    assert "prefill" in seen
+    assert "so it is" in seen
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", seen)  # no colour
+    assert "stop: length" in seen
+
+
+def test_chat_on_a_terminal(model: Path) -> None:
+    code, seen = on_terminal(model, "--chat", "-n", "3", typed="who is it\n/reset\n/exit\n")
+    assert code == 0
+    assert seen.count("> ") >= 3
+    assert "decode 3 tok" in seen
+
+
+def test_any_model(tmp_path: Path) -> None:
+    data = np.load(FIXTURES / "tiny_dyn.npz")
+    np.save(tmp_path / "tokens.npy", data["tokens_0"].reshape(1, -1))
+    np.save(tmp_path / "pos.npy", np.asarray([0]))
+    given = ("--input", tmp_path / "tokens.npy", "--input", tmp_path / "pos.npy")
+    result = webgpu_run(FIXTURES / "tiny_dyn.pte", *given, "--output", tmp_path / "out")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("forward ")
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), data["logits_0"].reshape(1, -1), atol=1e-4)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["output_0.npy"]
