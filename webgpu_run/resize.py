@@ -38,6 +38,7 @@ class Engine:
         self._memo: dict[Any, Plan] = {}
         self._bounds: dict[tuple[int, int], str] = {}
         self._unchecked = True  # no call has compared the positions with their bounds yet
+        self._makers = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
@@ -73,6 +74,8 @@ class Engine:
         self._unchecked = False
         self.live.update(delta.dims)
         self.syms.update(delta.syms)
+        for v, value in delta.syms.items():
+            self.plans[self._makers[v]] = Plan(sym=value)
         for i, plan in delta.plans.items():
             self.plans[i] = plan
         if delta.plans:
@@ -149,8 +152,8 @@ class Engine:
             index = heapq.heappop(heap)
             node = graph.nodes[index]
             plan = self.plan(node, dims, syms, data)
-            if not self.plans or (plan is not self.plans[index] and (plan.sym is None or plan != self.plans[index])):
-                plans[index] = plan
+            if not self.plans or (plan.sym is None and plan is not self.plans[index]):
+                plans[index] = plan  # a SymInt's plan is its value, and that goes into `syms`
             changed: list[int] = []
             if plan.sym is not None:
                 out = node.outs[0]
