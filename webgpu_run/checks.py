@@ -28,6 +28,8 @@ def check_method(method: Method) -> None:
     """Refuses a method that we cannot run, naming everything that is missing."""
     from .graph import Graph
     from .interpreter import Interpreter
+    from .op import Limits
+    from .resize import Engine
 
     others = sorted({delegate.id for delegate in method.delegates if delegate.graph is None})
     if others:
@@ -42,4 +44,4 @@ def check_method(method: Method) -> None:
     Interpreter(method)
     for delegate in method.delegates:
         if delegate.graph is not None:
-            Graph(delegate.graph, delegate.constant)
+            Engine(Graph(delegate.graph, delegate.constant), Limits())  # every shape, at its largest

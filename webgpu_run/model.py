@@ -197,11 +197,11 @@ class Model:
 def load(
     path: str | os.PathLike[str],
     *,
-    data: Sequence[str | os.PathLike[str]] = (),
+    data: Sequence[str | os.PathLike[str]] | None = None,
     device: Device | str | None = None,
     method: str | None = None,
     fuse: bool = True,
     progress: Progress | None = None,
 ) -> Model:
-    """Open a .pte (with its .ptd files) and make its method ready to run."""
+    """Open a .pte (with these .ptd files, or those beside it) and make its method ready to run."""
     return Model(pte.load(path, data), device, method=method, fuse=fuse, progress=progress)

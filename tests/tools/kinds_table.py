@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Run every kind of model file on this machine's adapter and print the README's table: a row a kind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from kinds import KINDS, golden, measure, open_kind  # noqa: E402
+
+from webgpu_run.device import open_device  # noqa: E402
+
+
+def main() -> None:
+    device = open_device(sys.argv[1] if len(sys.argv) > 1 else None)
+    print(f"On {device.name}:\n")
+    print("| kind of file | fixture | tokens | largest logit difference | of the range | same best token |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name, kind in KINDS.items():
+        found = measure(open_kind(name, device), golden(name))
+        numbers = f"{found.tokens} | {found.difference:.1e} | {found.relative:.0e} | {found.agree}/{found.rows}"
+        print(f"| {kind.title} | `{name}` | {numbers} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
