@@ -20,6 +20,8 @@ from .shapes import Dims
 from .source import Span
 from .vk import BoolList, Constant, DoubleList, IntList, OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 
+ANY = Limits(1 << 16, 1024, software=True, subgroups=True, f16=True, uniform_align=32)  # what every op runs on
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:
@@ -37,7 +39,7 @@ class Builder:
         self.inputs: list[int] = []
         self.outputs: list[int] = []
         self.data: list[bytes] = []
-        self.limits = limits or Limits()
+        self.limits = limits or ANY
         self._syms: dict[int, int] = {}
 
     def value(self, value: Any) -> Ref:
@@ -148,7 +150,7 @@ def args_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None) -> Args:
     first = Args({**top, **case.dims}, attrs, dtypes=dtypes, slots=slots)
     outs = {n: case.dims[n] for n in op.outs if n in case.dims}
     if not outs:
-        outs = dict(zip(op.outs, op.plan(first, Limits()).outs, strict=True))
+        outs = dict(zip(op.outs, op.plan(first, ANY).outs, strict=True))
     return Args({**top, **(live or {})}, attrs, max_dims={**top, **outs}, dtypes=dtypes, slots=slots)
 
 
@@ -205,7 +207,7 @@ def single(
 ) -> Single:
     """The op alone, built at the case's dims (or at `live`); with `symbolic`, its position comes from an input."""
     a = args_of(op, case, live)
-    planned = op.plan(a, Limits()).outs
+    planned = op.plan(a, ANY).outs
     b, names, args = Builder(), list[str](), list[Any]()
     pos = 0
 
