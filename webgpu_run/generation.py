@@ -310,7 +310,12 @@ def _writer() -> Callable[[str], None]:
         out.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     def write(text: str) -> None:
-        out.write(text)
-        out.flush()
+        try:
+            out.write(text)
+            out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise RunError(f"cannot write: {str(error.strerror).lower()} (stdout)") from None
 
     return write

@@ -76,7 +76,8 @@ class Command(click.Command):
         """Runs the command; a reader that went away is told apart from other failures, which click does not do."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout:  # None where it was closed from the start
+                sys.stdout.flush()
         except BrokenPipeError:
             raise ClosedPipe from None
         return result

@@ -21,7 +21,7 @@ MANY = 3  # calls alike in a row become one line
 
 @dataclass(frozen=True, slots=True)
 class NodeTrace:
-    """One node that was planned again."""
+    """One node that was planned again, or whose number changed."""
 
     node: int
     op: str
@@ -66,13 +66,13 @@ class CallTrace:
     arena_bytes: int
 
     @property
-    def skipped(self) -> int:
-        return self.total - len(self.nodes)
+    def planned(self) -> int:
+        return sum(node.sym is None for node in self.nodes)
 
     @property
-    def quiet(self) -> bool:
-        """Nothing was planned but numbers that kernels read from their slots."""
-        return all(node.sym is not None for node in self.nodes)
+    def skipped(self) -> int:
+        """Nodes of which nothing that they read changed."""
+        return self.total - len(self.nodes)
 
 
 class Tracer:
@@ -84,11 +84,14 @@ class Tracer:
         self._layers = [layers_of(r.graph, layers if isinstance(layers, int) else None) for r in model.runners]
         self._plans: list[list[Plan]] = [list(r.engine.plans) for r in model.runners]
         self._inputs: list[Dims] = [t.dims for t in model.inputs]
+        self._makers = [{n.outs[0]: n.index for n in r.graph.nodes if n.op.out_kind == "symint"} for r in model.runners]
 
     def trace(self, call: Call) -> CallTrace:
         """What this call changed; to be asked after every call."""
         nodes = [
-            self._node(r, i, plan, k) for k, r in enumerate(self.model.runners) for i, plan in r.delta.plans.items()
+            self._node(r, i, k)
+            for k, r in enumerate(self.model.runners)
+            for i in sorted({*r.delta.plans, *(self._makers[k][v] for v in r.delta.syms)})
         ]
         self._plans = [list(r.engine.plans) for r in self.model.runners]
         inputs = []
@@ -109,8 +112,8 @@ class Tracer:
             call.stats.arena_bytes,
         )
 
-    def _node(self, runner: Runner, index: int, plan: Plan, k: int) -> NodeTrace:
-        node = runner.graph.nodes[index]
+    def _node(self, runner: Runner, index: int, k: int) -> NodeTrace:
+        node, plan = runner.graph.nodes[index], runner.engine.plans[index]
         before = self._plans[k][index]
         first = runner.graph.tensors.get(node.outs[0])
         return NodeTrace(
@@ -146,7 +149,7 @@ def as_json(trace: CallTrace) -> str:
                 }
                 for i in trace.inputs
             ],
-            "planned": len(trace.nodes),
+            "planned": trace.planned,
             "skipped": trace.skipped,
             "dispatches": trace.dispatches,
             "uniform_bytes_written": trace.arena_bytes,
@@ -171,12 +174,12 @@ def as_json(trace: CallTrace) -> str:
 
 def head(trace: CallTrace) -> str:
     """The call in one line."""
-    syms = f", {len(trace.nodes)} numbers" if trace.quiet and trace.nodes else ""
-    planned = 0 if trace.quiet else len(trace.nodes)
+    syms = len(trace.nodes) - trace.planned
+    moved = f", {syms} number{'s' * (syms > 1)} changed" if syms else ""
     tokens = f" {trace.tokens} tok @ {trace.position}" if trace.phase in ("prefill", "decode") else ""
     return (
         f"call {trace.call} · {trace.phase}{tokens} · "
-        f"{planned} of {trace.total} nodes planned{syms}, {trace.total - planned} skipped · "
+        f"{trace.planned} of {trace.total} nodes planned{moved}, {trace.skipped} skipped · "
         f"{trace.dispatches} dispatches · {trace.arena_bytes:,} B of uniforms"
     )
 
@@ -256,11 +259,11 @@ class Lines:
 
     def add(self, trace: CallTrace) -> list[CallTrace | str]:
         """What can be shown now."""
-        if trace.quiet and (not self._alike or _shape(self._alike[-1]) == _shape(trace)):
+        if not trace.planned and (not self._alike or _shape(self._alike[-1]) == _shape(trace)):
             self._alike.append(trace)
             return []
         out = self.finish()
-        if trace.quiet:
+        if not trace.planned:
             self._alike.append(trace)
             return out
         return [*out, trace]
@@ -270,7 +273,7 @@ class Lines:
         if len(alike) <= MANY:
             return [head(t) for t in alike]
         first, last = alike[0], alike[-1]
-        planned = f"0 of {first.total} nodes planned, {first.total} skipped"
+        planned = f"0 of {first.total} nodes planned, {_span(t.skipped for t in alike)} skipped"
         return [
             f"calls {first.call}–{last.call} · {first.phase} {first.tokens} tok @ {first.position}–{last.position} · "
             f"each: {planned} · {first.dispatches} dispatches · {_span(t.arena_bytes for t in alike)} B of uniforms"
@@ -290,7 +293,7 @@ def summary(traces: Sequence[CallTrace]) -> Mapping[str, int]:
     """Totals of a run, for `--stats json`."""
     return {
         "calls": len(traces),
-        "planned": sum(len(t.nodes) for t in traces),
+        "planned": sum(t.planned for t in traces),
         "skipped": sum(t.skipped for t in traces),
         "uniform_bytes": sum(t.arena_bytes for t in traces),
     }
