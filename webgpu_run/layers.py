@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .graph import Graph
 
-_ANCHORS = ("sdpa_with_kv_cache", "sdpa", "update_cache")
+_ANCHORS = ("attention", "sdpa", "update_cache")
 
 
 def layers_of(graph: Graph, count: int | None = None) -> list[int]:

@@ -91,11 +91,14 @@ class Reports:
         if self._hold:
             self._held += items
             return
+        self._show_all([item if isinstance(item, str) else as_tree(item) for item in items])
+
+    def _show_all(self, items: Sequence[Any]) -> None:
         for item in items:
             if isinstance(item, str):
                 self._tell(item)
             else:
-                self.console.print(as_tree(item))
+                self.console.print(item)
 
     def pause(self) -> None:
         """The text has ended, for now: show what waited for that."""
@@ -110,8 +113,7 @@ class Reports:
         self.pause()
         s = self.settings
         if self._timings and s.stats != "json":
-            for item in as_tables(self._timings, self.console.width):
-                self.console.print(item)
+            self._show_all(as_tables(self._timings, self.console.width))
         if self._timeline:
             assert s.trace
             outfile.write(s.trace, self._timeline.to_json())

@@ -88,16 +88,14 @@ class Timings:
 
 
 def as_tables(timings: Timings, width: int) -> list[Any]:
-    """What rich prints: a table a phase with its sum, or wall times where the adapter has no timestamps."""
-    from rich.text import Text
-
+    """Tables and lines: a table a phase with its sum, or wall times where the adapter has no timestamps."""
     out: list[Any] = []
     if not timings.timestamps:
-        out.append(Text("this adapter has no timestamp queries: wall times only", "yellow"))
+        out.append("this adapter has no timestamp queries: wall times only")
     for phase in timings.phases.values():
         if phase.rows:
             out.append(_table(phase, timings.by, width))
-        out.append(Text(_total(phase)))
+        out.append(_total(phase))
     return out
 
 

@@ -1,0 +1,171 @@
+"""Sessions, sampling and text streams, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from language import FIXTURES, byte_tokenizer, word_tokenizer
+
+from webgpu_run.device import Device
+from webgpu_run.errors import ShapeError, UnsupportedError
+from webgpu_run.layers import repeated
+from webgpu_run.model import Model, load
+from webgpu_run.pte import Method, Tensor
+from webgpu_run.sampling import Sampler
+from webgpu_run.session import Interface, Reply, Session
+from webgpu_run.tokenizer import StopStrings, TextStream
+
+PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
+
+
+@pytest.fixture(scope="module")
+def model(device: Device) -> Model:
+    return load(FIXTURES / "tiny_dyn.pte", device=device)
+
+
+def said(
+    session: Session, prompt: Sequence[int] = PROMPT, limit: int = 12, sampler: Sampler | None = None
+) -> list[int]:
+    return list(Reply(session, prompt, sampler or Sampler(), limit=limit))
+
+
+def test_same_seed_same_ids_twenty_times(model: Model) -> None:
+    sampler = Sampler(1.5, 300, 0.99, 0.0005, seed=11)
+    first = said(Session(model), sampler=sampler)
+    assert all(said(Session(model), sampler=sampler) == first for _ in range(19))
+    assert said(Session(model), sampler=Sampler(1.5, 300, 0.99, 0.0005, seed=12)) != first
+
+
+@pytest.mark.parametrize("name", ["tiny_dyn", "tiny_short", "tiny_qwen3", "tiny_static"])
+def test_prefill_in_any_chunks_gives_the_same_ids(name: str, device: Device) -> None:
+    model = load(FIXTURES / f"{name}.pte", device=device)
+    vocab = Session(model).interface.vocab
+    prompt = [(7 * i * i + 3) % vocab for i in range(45)]
+    told = [said(Session(model, chunk=chunk), prompt, 6) for chunk in (None, 1, 7)]
+    assert told[0] == told[1] == told[2]
+
+
+def test_ids_chosen_by_the_device_are_those_of_the_logits(model: Model) -> None:
+    assert model.chooses
+    ahead = said(Session(model), limit=30)
+    watched = Session(model, observers=[lambda call: None])  # never a step ahead
+    assert said(watched, limit=30) == ahead
+    session, out = Session(model), []
+    logits = session.prefill(PROMPT)
+    for _ in range(30):
+        out.append(int(logits.argmax()))
+        logits = session.step(out[-1:])
+    assert out == ahead
+
+
+def test_a_reply_can_be_taken_back(model: Model) -> None:
+    session = Session(model)
+    first = said(session)
+    assert session.position == len(PROMPT) + 11
+    session.rewind(len(PROMPT) - 3)
+    assert said(session, PROMPT[-3:]) == first
+
+
+def test_positions_and_calls(model: Model) -> None:
+    session = Session(model, chunk=4)
+    reply = Reply(session, PROMPT, Sampler(), limit=3)
+    ids = list(reply)
+    assert (reply.reason, reply.pending) == ("length", ids[-1:])
+    assert [(c.phase, c.tokens, c.position) for c in session.calls] == [
+        *[("prefill", 4, 0), ("prefill", 4, 4), ("prefill", 1, 8)],
+        *[("decode", 1, 9), ("decode", 1, 10)],
+    ]
+    eos = frozenset((ids[1],))
+    reply = Reply(Session(model), PROMPT, Sampler(), limit=9, eos=eos)
+    assert (list(reply), reply.reason, reply.pending) == (ids[:1], "eos", [])
+
+
+def test_nothing_is_run_when_tokens_do_not_fit(model: Model) -> None:
+    session = Session(model)
+    session.prefill([1] * 100)
+    for bad in ([1] * 29, [512], [-1], []):
+        with pytest.raises(ShapeError):
+            session.prefill(bad)
+    assert (session.position, len(session.calls)) == (100, 1)
+    session.prefill([1] * 28)
+    assert session.room == 0
+
+
+def test_only_language_models_have_sessions() -> None:
+    values = (Tensor("float32", (1, 8)), Tensor("float32", (1, 8)))
+    with pytest.raises(UnsupportedError, match="takes float32"):
+        Interface.of(Method("forward", (0,), (1,), values, ()), {})
+
+
+def test_sampling_filters() -> None:
+    logits = np.log(np.asarray([0.5, 0.3, 0.15, 0.05], np.float32))
+    kept = lambda **how: Sampler(temp=1, **how).candidates(logits)[0].tolist()  # noqa: E731
+    assert kept() == [0, 1, 2, 3]
+    assert kept(top_k=2) == [0, 1]
+    assert kept(top_p=0.7) == [0, 1]
+    assert kept(top_p=0.0001) == [0]
+    assert kept(min_p=0.25) == [0, 1, 2]
+    assert Sampler(temp=0).pick(logits[::-1], 0) == 3
+    assert Sampler(temp=1, top_k=1).greedy
+
+
+def test_sampling_follows_the_distribution() -> None:
+    logits = np.log(np.asarray([0.5, 0.3, 0.15, 0.05], np.float32))
+    drawn = np.bincount([Sampler(temp=1, seed=3).pick(logits, i) for i in range(4000)], minlength=4) / 4000
+    np.testing.assert_allclose(drawn, np.exp(logits), atol=0.03)
+    # Half the temperature squares the odds.
+    drawn = np.bincount([Sampler(temp=0.5, seed=3).pick(logits, i) for i in range(4000)], minlength=4) / 4000
+    squared = np.exp(2 * logits) / np.exp(2 * logits).sum()
+    np.testing.assert_allclose(drawn, squared, atol=0.03)
+
+
+def test_a_stream_never_splits_a_character() -> None:
+    tokenizer = byte_tokenizer()
+    text = "naïve 🙂 日本語 the end"
+    ids = tokenizer.encode(text).ids
+    assert len(ids) > len(text)
+    stream = TextStream(tokenizer.decode)
+    parts = [stream.push(i) for i in ids]
+    assert "".join(parts) == text
+    assert stream.finish() == ""
+    assert not any("\ufffd" in part for part in parts)
+
+
+def test_a_stream_ends_with_what_it_has() -> None:
+    tokenizer = byte_tokenizer()
+    smile = tokenizer.encode("🙂").ids
+    stream = TextStream(tokenizer.decode)
+    assert [stream.push(i) for i in smile[:-1]] == [""] * (len(smile) - 1)
+    assert "\ufffd" in stream.finish()
+    lone = tokenizer.token_to_id("ÿ")  # the byte 0xff, never part of UTF-8
+    stream = TextStream(tokenizer.decode)
+    out = "".join(stream.push(i) for i in [lone] * 200) + stream.finish()
+    assert out == "\ufffd" * 200
+
+
+def test_a_stream_keeps_spaces_between_words() -> None:
+    tokenizer = word_tokenizer(["a", "b", "c"])
+    stream = TextStream(tokenizer.decode)
+    assert "".join(stream.push(i) for i in (1, 2, 0)) == "b c a"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_stop_strings_in_pieces(size: int) -> None:
+    stops = StopStrings(["END", "EN!", ""])
+    text, out = "the ENd of EN END more", ""
+    for at in range(0, len(text), size):
+        out += stops.push(text[at : at + size])
+        if stops.found:
+            break
+    assert (out, stops.found) == ("the ENd of EN ", "END")
+    stops = StopStrings(["END"])
+    assert stops.push("the EN") + stops.finish() == "the EN"
+
+
+def test_layers_are_what_repeats() -> None:
+    names = ["embed", *["norm", "attn", "linear", "add"] * 3, "norm", "linear"]
+    anchors = [i for i, name in enumerate(names) if name == "attn"]
+    assert repeated(names, anchors) == [-1, *[0] * 4, *[1] * 4, *[2] * 4, -1, -1]
+    assert repeated(names, anchors[:1]) == [-1] * len(names)
