@@ -9,16 +9,14 @@ from typing import Any
 
 from . import machine
 from .bench import Measured
+from .benchview import SCHEMA, Row
 from .device import Device
 from .pte import Program
 from .roofline import Roofline
 from .stats import Summary, outliers
 
-SCHEMA = 1
 GPU_NOTE = "separate repetitions, a timestamped pass a dispatch; wall times are taken without timestamps"
 SLOW_FIRST = 1.5
-
-Row = dict[str, Any]
 
 
 def facts(device: Device, program: Program | None = None) -> Row:

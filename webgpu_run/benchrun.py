@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
 from . import outfile, roofline
 from .bench import Bench, Reach, trials
-from .benchrow import Row, facts, model_row
-from .benchview import MODEL, Sink, View, form_of, number
+from .benchrow import facts, model_row
+from .benchview import MODEL, Row, View, number, sinks, warn
 from .checks import check_method
 from .cli import load
 from .device import Device, open_device
 from .model import Model
 from .progress import Progress
-from .terminal import one_line
 
 SEQ_LENS, DECODES = (1, 64, 512), (32,)
-
-
-@contextmanager
-def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Callable[[Row], None]]:
-    """Where rows go: to stdout in the format asked for; with a file, there, and a table to stdout."""
-    made = [Sink("table" if out else form_of(form, None), view, todo)]
-    if out:
-        made.append(Sink(form_of(form, out), view, todo, out))
-
-    def put(row: Row) -> None:
-        for sink in reversed(made):  # the file first: stdout may be a closed pipe
-            sink.row(row)
-
-    try:
-        yield put
-    finally:
-        for sink in reversed(made):
-            sink.close()
-
-
-def warn(text: str, quiet: bool) -> None:
-    if not quiet:
-        print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def run_model(

@@ -7,15 +7,19 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from . import outfile
-from .benchrow import Row
+from .terminal import one_line
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
+SCHEMA = 1
+
+Row = dict[str, Any]
 
 _LEFT = ("model", "device", "test", "op", "case", "route", "for", "what", "verdict")
 _SHARED = ("model", "size", "params", "device")
@@ -112,6 +116,29 @@ class Sink:
     def _ruler(self, columns: list[str]) -> str:
         marks = [("-" * self._widths[c]) if c in _LEFT else "-" * (self._widths[c] - 1) + ":" for c in columns]
         return f"| {' | '.join(marks)} |\n"
+
+
+@contextmanager
+def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Callable[[Row], None]]:
+    """Where rows go: to stdout in the format asked for; with a file, there, and a table to stdout."""
+    made = [Sink("table" if out else form_of(form, None), view, todo)]
+    if out:
+        made.append(Sink(form_of(form, out), view, todo, out))
+
+    def put(row: Row) -> None:
+        for sink in reversed(made):  # the file first: stdout may be a closed pipe
+            sink.row(row)
+
+    try:
+        yield put
+    finally:
+        for sink in reversed(made):
+            sink.close()
+
+
+def warn(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def _at(row: Row, path: str) -> Any:

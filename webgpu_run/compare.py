@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 from . import outfile
-from .benchrow import SCHEMA, Row
-from .benchrun import sinks, warn
-from .benchview import View, number
+from .benchview import SCHEMA, Row, View, number, sinks, warn
 from .errors import FormatError, UnsupportedError
 from .stats import ratio
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import outfile, roofline
-from .benchrow import Row, facts, summary
-from .benchrun import sinks
-from .benchview import View, number
+from .benchrow import facts, summary
+from .benchview import Row, View, number, sinks
 from .device import Device, open_device
 from .errors import RunError, UsageError
 from .execute import CallStats

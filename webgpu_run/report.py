@@ -6,8 +6,8 @@ import html
 import json
 from collections.abc import Sequence
 
-from .benchrow import GPU_NOTE, Row
-from .benchview import bytes_text, model_cells, number, params_text
+from .benchrow import GPU_NOTE
+from .benchview import Row, bytes_text, model_cells, number, params_text
 from .svg import Bar, Point, Series, bars, lines
 
 SHOWN_OPS = 7

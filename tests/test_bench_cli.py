@@ -1,0 +1,328 @@
+"""webgpu-bench as a user runs it: formats, refusals, a killed run, comparisons, ops, the roofline."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import HERE, Result, execute
+
+from webgpu_run import __version__
+from webgpu_run.benchview import MODEL as MODEL_VIEW
+from webgpu_run.benchview import sinks
+from webgpu_run.compare import read
+from webgpu_run.errors import FormatError, UnsupportedError
+
+MODEL = HERE / "fixtures" / "tiny_dyn.pte"
+QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
+TESTS = ["pp1", "pp8", "tg3", "pp1 @ d16", "pp8 @ d16", "tg3 @ d16"]
+GROUP = pytest.mark.xdist_group("bench")  # so that the run they share is made once
+COLUMNS = "model size params device test t/s median ms p90 ms ttft ms host ms GPU ms % roof"
+
+
+def bench(*args: str | Path, env: dict[str, str] | None = None) -> Result:
+    return execute(sys.executable, "-m", "webgpu_run.bench_cli", *args, env=env)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """One run that most tests look at: JSON lines in a file, a table on stdout, and the page."""
+    folder = tmp_path_factory.mktemp("bench")
+    result = bench(*QUICK, "--out", folder / "a.jsonl", "--report", folder / "a.html")
+    assert result.code == 0, result.err
+    return result, folder
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@GROUP
+def test_table_has_llama_bench_columns(run: tuple[Result, Path]) -> None:
+    lines = run[0].out.splitlines()
+    assert " ".join(lines[0].split()) == COLUMNS
+    assert [re.split(r"\s{2,}", line.strip())[4] for line in lines[1:]] == TESTS
+    assert all(re.search(r"\d+\.\d\d ± \d+\.\d\d", line) for line in lines[1:])
+
+
+@GROUP
+def test_only_warnings_on_stderr(run: tuple[Result, Path]) -> None:
+    assert all(line.startswith("warning: ") for line in run[0].err.splitlines())
+
+
+@GROUP
+def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
+    rows = rows_of(run[1] / "a.jsonl")
+    assert [row["test"] for row in rows] == TESTS
+    for row in rows:
+        assert row["schema"] == 1
+        assert len(row["samples"]) == len(row["wall_ms"]) == len(row["host_ms"]) == 3
+        assert row["mean"] == pytest.approx(sum(row["samples"]) / 3, rel=1e-4)
+        tokens = row["tokens"]
+        assert row["samples"][0] == pytest.approx(tokens / row["wall_ms"][0] * 1e3, rel=1e-3)
+        assert len(row["model"]["sha256"]) == 64
+        assert row["model"]["params"] > 400_000
+        assert row["device"]["driver"]
+        assert {"cpu", "cores", "memory_bytes", "system"} <= set(row["machine"])
+        assert row["versions"]["webgpu-run"] == __version__
+        assert {"wgpu", "numpy", "python"} <= set(row["versions"])
+        assert row["gpu_bytes"] > 0
+        assert row["peak_rss_bytes"] > 0
+        assert row["dispatches"] > 0
+        assert row["settings"] == {"repeat": 3, "warmup": 1, "chunk": 127, "fuse": True, "method": "forward"}
+        if row["device"]["timestamps"]:
+            assert row["gpu_ms_per"] > 0
+            assert sum(op["gpu_us"] for op in row["ops"]) == pytest.approx(row["gpu_ms_per"] * 1e3, rel=0.01)
+            assert "separate repetitions" in row["gpu_note"]
+    prefill, decode = rows[1], rows[2]
+    assert prefill["ttft_ms"] > 0
+    assert decode["ttft_ms"] is None
+    assert [len(sample) for sample in decode["token_ms"]] == [3, 3, 3]
+    assert sum(decode["token_ms"][0]) == pytest.approx(decode["wall_ms"][0], rel=1e-3)
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.data = ""
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href")]
+        self._inside = tag == "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.data += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = False
+
+
+@GROUP
+def test_report_is_one_page_that_needs_no_network(run: tuple[Result, Path]) -> None:
+    text = (run[1] / "a.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert page.links == []
+    assert "url(" not in text
+    assert "@import" not in text
+    assert page.tags.count("svg") >= 2
+    assert json.loads(page.data) == rows_of(run[1] / "a.jsonl")
+
+
+@GROUP
+@pytest.mark.parametrize("form", ["md", "csv", "json", "jsonl"])
+def test_formats(form: str, run: tuple[Result, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(run[1] / "a.jsonl")
+    with sinks(form, None, MODEL_VIEW, rows) as put:
+        for row in rows:
+            put(row)
+    out = capsys.readouterr().out
+    if form == "md":
+        head, rule, *body = out.splitlines()
+        assert head.startswith("| model ")
+        assert set(rule) <= set("|-: ")
+        assert len({len(line) for line in (head, rule, *body)}) == 1
+        assert len(body) == len(TESTS)
+    elif form == "csv":
+        found = list(csv.DictReader(io.StringIO(out)))
+        assert [row["test"] for row in found] == TESTS
+        assert float(found[0]["mean"]) > 0
+        assert len(found[0]["samples"].split()) == 3
+    else:
+        assert (json.loads(out) if form == "json" else [json.loads(line) for line in out.splitlines()]) == rows
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("--seq-lens", "0"), 2, "0 is below 1"),
+        (("--seq-lens", "-1"), 2, "not a list"),
+        (("--seq-lens", "abc"), 2, "not a list"),
+        (("--seq-lens", "1e9"), 2, "not a list"),
+        (("--seq-lens", "1,129"), 5, "the maximum is 128"),
+        (("--seq-lens", "8", "-d", "121"), 5, "at depth 121, the maximum is 7"),
+        (("-n", "200"), 5, "the maximum is 128"),
+        (("-r", "0"), 2, "repeat"),
+        (("--out", "/nonexistent/a.json"), 2, "no such directory"),
+        (("--out", str(MODEL)), 2, "overwrite its own input"),
+        (("-o", "yaml"), 2, "yaml"),
+    ],
+)
+def test_refused_before_anything_runs(args: tuple[str, ...], code: int, words: str) -> None:
+    result = bench(MODEL, *args)
+    assert result.code == code, result.err
+    assert result.out == ""
+    assert result.err.startswith("webgpu-bench: error: ")
+    assert words in result.err.splitlines()[0]
+
+
+def test_defaults_that_do_not_fit_are_left_out() -> None:
+    result = bench(MODEL, "-n", "0", "-r", "1", "-w", "0", "--no-roofline", "-o", "json")
+    assert [row["test"] for row in json.loads(result.out)] == ["pp1", "pp64"]
+    assert "left out pp512: the model holds 128 tokens" in result.err
+
+
+def test_a_model_that_takes_logits_back_to_the_host() -> None:
+    """Where CPU kernels stand between delegates the device cannot choose the token."""
+    result = bench(HERE / "fixtures" / "tiny_mixed.pte", "-p", "3", "-n", "2", "-r", "1", "-w", "0", "--no-roofline")
+    assert result.code == 0, result.err
+    assert len(result.out.splitlines()) == 3
+
+
+def test_killed_run_keeps_its_rows(tmp_path: Path) -> None:
+    out = tmp_path / "killed.jsonl"
+    args = (MODEL, "-p", "1-127", "-n", "0", "-r", "50", "-w", "0", "--no-roofline", "--out", out)
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    command = [sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (not out.exists() or not out.read_bytes().count(b"\n")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    rows = rows_of(out)
+    assert rows[0]["test"] == "pp1"
+    assert len(rows[0]["samples"]) == 50
+
+
+def test_interrupt_keeps_rows_of_any_format(tmp_path: Path) -> None:
+    out = tmp_path / "a.json"
+    args = [MODEL, "-p", "1-127", "-n", "0", "-r", "20", "-w", "0", "--no-roofline", "--out", out]
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    command = [sys.executable, "-u", "-m", "webgpu_run.bench_cli", *map(str, args)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.stdout.readline()  # the first row is there
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert json.loads(out.read_text())[0]["test"] == "pp1"
+
+
+def slower(rows: list[dict[str, Any]], share: float) -> str:
+    return "".join(json.dumps({**row, "samples": [s * share for s in row["samples"]]}) + "\n" for row in rows)
+
+
+def steady(run: tuple[Result, Path]) -> list[dict[str, Any]]:
+    rows = rows_of(run[1] / "a.jsonl")
+    return [{**row, "samples": [100.0, 101.0, 99.0]} for row in rows]
+
+
+@GROUP
+def test_compare(run: tuple[Result, Path], tmp_path: Path) -> None:
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.json"
+    a.write_text(slower(steady(run), 1.0))
+    b.write_text("[" + ",".join(slower(steady(run), 0.9).splitlines()) + "]")
+    same = bench("compare", a, a, "--fail-over", "5%")
+    assert same.code == 0
+    assert same.out.count("same") == len(TESTS)
+    worse = bench("compare", a, b, "--fail-over", "5%")
+    assert worse.code == 1
+    assert worse.out.count("regression") == len(TESTS)
+    assert "0.900×" in worse.out
+    assert bench("compare", a, b, "--fail-over", "15%").code == 0
+    assert bench("compare", a, b).code == 0
+    faster = bench("compare", b, a, "--fail-over", "5%", "-o", "json")
+    assert faster.code == 0
+    assert {row["verdict"] for row in json.loads(faster.out)} == {"faster"}
+
+
+def test_compare_catches_what_is_really_slower(tmp_path: Path) -> None:
+    """The graph as written has several dispatches for one of the fused graph."""
+    b = tmp_path / "b.jsonl"
+    assert bench(MODEL, "-p", "none", "-n", "16", "-r", "7", "--no-roofline", "--out", tmp_path / "a.jsonl").code == 0
+    assert bench(MODEL, "-p", "none", "-n", "16", "-r", "7", "--no-roofline", "--out", b, "--no-fuse").code == 0
+    result = bench("compare", tmp_path / "a.jsonl", b, "--fail-over", "5%")
+    assert result.code == 1, result.out
+    assert "regression" in result.out
+
+
+@GROUP
+def test_compare_of_bad_files(run: tuple[Result, Path], tmp_path: Path) -> None:
+    good, bad = run[1] / "a.jsonl", tmp_path / "bad.jsonl"
+    cut = good.read_text()[:-20]
+    bad.write_text(cut)
+    result = bench("compare", good, bad)
+    assert result.code == 0
+    assert "the last line is incomplete" in result.err
+    for text, error in (
+        ("", FormatError),
+        ("{}\n", FormatError),
+        ("not json\n", FormatError),
+        ('{"test": "pp1", "samples": [1], "schema": 99}', UnsupportedError),
+        ('{"test": "pp1", "samples": ["x"], "schema": 1}', FormatError),
+    ):
+        bad.write_text(text)
+        with pytest.raises(error):
+            read(str(bad))
+    bad.write_text('{"test": "other", "samples": [1], "schema": 1}')
+    result = bench("compare", good, bad)
+    assert result.code == 3
+    assert result.err.startswith("webgpu-bench: error: the files have no test in common")
+    assert bench("compare", good, tmp_path / "missing.json").code == 3
+    assert bench("compare", good, good, "--fail-over", "lots").code == 2
+
+
+def test_op() -> None:
+    result = bench("op", "sigmoid", "-r", "2", "--no-roofline", "-o", "jsonl")
+    assert result.code == 0, result.err
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    assert rows
+    for row in rows:
+        assert row["kind"] == "op"
+        assert row["error"] <= row["tolerance"]
+        assert row["bytes"] > 0
+        assert len(row["samples"]) == 2
+        assert row["route"]
+
+
+def test_unknown_op_suggests_one() -> None:
+    result = bench("op", "sigmoyd")
+    assert result.code == 2
+    assert "did you mean sigmoid?" in result.err
+
+
+def test_roofline() -> None:
+    result = bench("roofline", "-o", "json")
+    assert result.code == 0, result.err
+    rows = {row["test"]: row for row in json.loads(result.out)}
+    assert all(row["mean"] >= 0 for row in rows.values())
+    names = " ".join(rows)
+    for what in ("copy storage vec4", "read storage texture", "read uniform", "FMA f32", "empty dispatch", "encode"):
+        assert what in names
+    assert {row["unit"] for row in rows.values()} == {"GB/s", "GFLOP/s", "µs"}
+
+
+def test_help_teaches_and_is_light() -> None:
+    script = "import sys\nfrom webgpu_run.bench_cli import main\ntry:\n    main()\nexcept SystemExit: pass\n"
+    script += "print(sorted({'wgpu', 'numpy', 'rich'} & set(sys.modules)))"
+    result = execute(sys.executable, "-c", script, "--help")
+    assert result.out.splitlines()[-1] == "[]"
+    for word in ("--seq-lens", "compare A B", "roofline", "pp512", "tg32", "Examples:"):
+        assert word in result.out
+    assert "NAME" in bench("op", "--help").out
+
+
+def test_closed_pipe_ends_quietly() -> None:
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    command = f"{sys.executable} -m webgpu_run.bench_cli {MODEL} -p 1-3 -n 0 -r 1 -w 0 --no-roofline | head -1"
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, timeout=60)
+    assert done.stdout.startswith(b"model")
+    assert done.stderr == b""

@@ -1,0 +1,104 @@
+"""Statistics behind webgpu-bench: intervals, outliers, ratios, lists of lengths."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from webgpu_run.benchrow import warnings
+from webgpu_run.errors import UsageError
+from webgpu_run.lengths import parse
+from webgpu_run.stats import Summary, outliers, quantile, ratio, t95
+
+
+def test_summary() -> None:
+    s = Summary.of([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (s.count, s.mean, s.median, s.least, s.most) == (5, 3.0, 3.0, 1.0, 5.0)
+    assert s.sd == pytest.approx(1.5811388)
+    assert s.p90 == pytest.approx(4.6)
+    assert s.low == pytest.approx(3 - 2.776 * 1.5811388 / math.sqrt(5))
+
+
+def test_one_sample_has_no_interval() -> None:
+    s = Summary.of([7.0])
+    assert (s.mean, s.sd, s.low, s.high) == (7.0, 0.0, None, None)
+
+
+def test_quantile_of_few() -> None:
+    assert quantile([3.0], 0.9) == 3.0
+    assert quantile([1.0, 2.0], 0.5) == 1.5
+
+
+def test_student_between_rows_of_the_table() -> None:
+    assert t95(4) == 2.776
+    assert 2.0 < t95(45) < 2.042
+    assert t95(1e9) == pytest.approx(1.96, abs=1e-3)
+    falling = [t95(f / 4) for f in range(4, 1000)]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_interval_holds_the_mean_as_often_as_it_says() -> None:
+    rng = random.Random(1)
+    held = 0
+    for _ in range(2000):
+        s = Summary.of([rng.gauss(10, 2) for _ in range(5)])
+        assert s.low is not None
+        assert s.high is not None
+        held += s.low <= 10 <= s.high
+    assert 0.93 < held / 2000 < 0.97
+
+
+def test_ratio_interval_holds_as_often_as_it_says() -> None:
+    rng = random.Random(2)
+    certain = sum(
+        ratio([rng.gauss(100, 5) for _ in range(5)], [rng.gauss(100, 5) for _ in range(5)]).certain for _ in range(2000)
+    )
+    assert 0.03 < certain / 2000 < 0.07
+
+
+def test_ratio() -> None:
+    r = ratio([100, 101, 99, 100], [80, 81, 79, 80])
+    assert r.value == pytest.approx(0.8, rel=1e-3)
+    assert r.certain
+    assert not ratio([100, 90, 110], [95, 105, 99]).certain
+    assert ratio([2.0], [1.0]).low is None
+    assert ratio([2.0, 2.0], [2.0, 2.0]).value == 1.0
+
+
+def test_outliers() -> None:
+    assert outliers([100, 101, 99, 100, 300]) == [4]
+    assert outliers([100, 104, 96, 101, 108]) == []
+    assert outliers([100, 100, 100, 100, 101]) == []  # far in spreads, but not by enough to matter
+    assert outliers([1, 9]) == []
+
+
+def test_warnings() -> None:
+    assert "first run took 3.0 times" in warnings("pp8", [300, 100, 101, 99, 100])[0]
+    assert "1 run is an outlier of 5" in warnings("pp8", [100, 101, 99, 100, 300])[0]
+    assert warnings("pp8", [100, 103, 98, 101, 99]) == []
+    assert warnings("pp8", [100]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("1,64,512", (1, 64, 512)),
+        ("64-256+64", (64, 128, 192, 256)),
+        ("1-16*2", (1, 2, 4, 8, 16)),
+        ("3-5", (3, 4, 5)),
+        ("8,1-8*2", (8, 1, 2, 4)),
+        (" 1, 2 ", (1, 2)),
+    ],
+)
+def test_lengths(text: str, want: tuple[int, ...]) -> None:
+    assert parse(text) == want
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "abc", "1e9", "1,,2", "5-1", "1-9+0", "1-9*1", "1-9*0", "1.5", "1-1000000000", "٣", "1-2-3"]
+)
+def test_bad_lengths(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text)
