@@ -1,0 +1,138 @@
+"""Ops on images [batch, channels, height, width]: resizing, sampling, the anchors of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op, unsupported
+from ..shapes import Dims, ceil_div, prod
+
+WG = 64
+Params = tuple[tuple[str, int | float | tuple[int, ...]], ...]
+
+
+def lanes(kernel: str, count: int, params: Params, limits: Limits, **consts: int) -> Step:
+    """A dispatch of one lane an output element."""
+    grid = fold(ceil_div(count, WG), limits, f"{count} outputs")
+    return Step(kernel, (("count", count), *params), grid, (("WG", WG), *consts.items()), work=(8 * count, 8 * count))
+
+
+def _resized(a: Args) -> Dims:
+    """Where no size is given the scale is that of the largest shapes."""
+    x, most, out = a["x"], a.max_dims["x"], a.max_dims["out"]
+    size = a.attrs.get("size")
+    if size:
+        return (*x[:2], *size)
+    return (*x[:2], *(n * o // m for n, o, m in zip(x[2:], out[2:], most[2:], strict=True)))
+
+
+def resize_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x, out = t["x"].astype(np.float64), _resized(a)
+    for axis in (2, 3):
+        n, m = x.shape[axis], out[axis]
+        if "corners" not in a.attrs:
+            x = x.take(np.arange(m) * n // m, axis)
+            continue
+        place = np.arange(m) * ((n - 1) / max(m - 1, 1)) if a.attrs["corners"] else (np.arange(m) + 0.5) * n / m - 0.5
+        place = np.clip(place, 0, n - 1)
+        low = np.floor(place).astype(int)
+        part = (place - low).reshape((-1, 1) if axis == 2 else (-1,))
+        x = x.take(low, axis) * (1 - part) + x.take(np.minimum(low + 1, n - 1), axis) * part
+    return [x]
+
+
+_UP = {"x": (2, 3, 4, 5), "out": (2, 3, 8, 15)}
+
+
+@op(
+    "aten.upsample_nearest2d.vec",
+    "x size:shape? _ -> out",
+    reference=resize_reference,
+    cases=(Case(_UP, {"size": None}, ({"x": (1, 3, 2, 5)},)), Case(_UP, {"size": (8, 15)})),
+)
+def upsample_nearest(a: Args, limits: Limits) -> Plan:
+    return _resize(a, limits, bilinear=0, corners=0)
+
+
+@op(
+    "aten.upsample_bilinear2d.vec",
+    "x size:shape? corners:bool _ -> out",
+    reference=resize_reference,
+    cases=(
+        Case(_UP, {"size": None, "corners": False}, ({"x": (1, 3, 2, 5)},)),
+        Case(_UP, {"size": (8, 15), "corners": True}),
+    ),
+)
+def upsample_bilinear(a: Args, limits: Limits) -> Plan:
+    return _resize(a, limits, bilinear=1, corners=int(bool(a.attrs["corners"])))
+
+
+def _resize(a: Args, limits: Limits, *, bilinear: int, corners: int) -> Plan:
+    need(len(a["x"]) == 4, f"x has dims {list(a['x'])}, expected an image")
+    out = _resized(a)
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    params = (("size", (*a["x"][2:], *out[2:])),)
+    return Plan((out,), (lanes("resize2d", prod(out), params, limits, BILINEAR=bilinear, CORNERS=corners),), "lanes")
+
+
+def sample_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x, grid = t["x"].astype(np.float64), t["grid"].astype(np.float64)
+    height, width = x.shape[2:]
+    out = np.zeros((*x.shape[:2], *grid.shape[1:3]))
+    for b, oy, ox in np.ndindex(*grid.shape[:3]):
+        px = np.clip((grid[b, oy, ox, 0] + 1) / 2 * (width - 1), 0, width - 1)
+        py = np.clip((grid[b, oy, ox, 1] + 1) / 2 * (height - 1), 0, height - 1)
+        x0, y0 = int(px), int(py)
+        x1, y1 = min(x0 + 1, width - 1), min(y0 + 1, height - 1)
+        fx, fy = px - x0, py - y0
+        top = x[b, :, y0, x0] * (1 - fx) + x[b, :, y0, x1] * fx
+        out[b, :, oy, ox] = top * (1 - fy) + (x[b, :, y1, x0] * (1 - fx) + x[b, :, y1, x1] * fx) * fy
+    return [out]
+
+
+@op(
+    "aten.grid_sampler_2d.default",
+    "x grid mode:int padding:int corners:bool -> out",
+    reference=sample_reference,
+    cases=(
+        Case(
+            {"x": (2, 3, 4, 5), "grid": (2, 2, 6, 2)},
+            {"mode": 0, "padding": 1, "corners": True},
+            ({"grid": (2, 1, 3, 2)},),
+        ),
+    ),
+)
+def grid_sampler(a: Args, limits: Limits) -> Plan:
+    x, grid = a["x"], a["grid"]
+    form = (a.int("mode"), a.int("padding"), bool(a.attrs["corners"]))
+    unsupported(form == (0, 1, True), f"sampling of form {form} has no kernel: bilinear, border, aligned corners has")
+    need(len(x) == len(grid) == 4 and x[0] == grid[0] and grid[3] == 2, f"{list(x)} can't be sampled at {list(grid)}")
+    out = (*x[:2], *grid[1:3])
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    params = (("channels", x[1]), ("size", (*x[2:], *out[2:])))
+    return Plan((out,), (lanes("grid_sampler_2d", prod(out), params, limits),), "lanes")
+
+
+def priors_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    height, width = a["x"][-2:]
+    y, x = np.mgrid[:height, :width]
+    return [(np.stack([x.reshape(-1), y.reshape(-1)], -1) + a.num("offset")) * a.int("stride")]
+
+
+@op(
+    "et_vk.grid_priors.default",
+    "x stride:int offset:num -> out",
+    reference=priors_reference,
+    cases=(Case({"x": (1, 3, 5, 7)}, {"stride": 4, "offset": 0.5}, ({"x": (1, 3, 2, 3)},)),),
+)
+def grid_priors(a: Args, limits: Limits) -> Plan:
+    height, width = a["x"][-2:]
+    out = (height * width, 2)
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    params = (("width", width), ("stride", float(a.int("stride"))), ("offset", a.num("offset")))
+    return Plan((out,), (lanes("grid_priors", prod(out), params, limits),), "lanes")

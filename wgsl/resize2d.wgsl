@@ -1,0 +1,39 @@
+// An image at another size, by its nearest or its four surrounding elements: size = input height, width, output height, width.
+struct Params { count: u32, size: vec4<u32> }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> t_out: array<f32>;
+
+// The place in n elements that element k of m comes from.
+fn source(k: u32, n: u32, m: u32) -> f32 {
+  if (CORNERS == 1u) { return f32(k) * (f32(n - 1u) / f32(max(m - 1u, 1u))); }
+  return clamp((f32(k) + 0.5) * (f32(n) / f32(m)) - 0.5, 0.0, f32(n - 1u));
+}
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let i = (wid.y * count.x + wid.x) * WG + lane;
+  if (i >= params.count) { return; }
+  let ox = i % params.size.w;
+  let oy = i / params.size.w % params.size.z;
+  let base = i / (params.size.w * params.size.z) * params.size.x * params.size.y;
+  let n = params.size.xy;
+  if (BILINEAR == 0u) {
+    t_out[i] = t_x[base + oy * n.x / params.size.z * n.y + ox * n.y / params.size.w];
+    return;
+  }
+  let y = source(oy, n.x, params.size.z);
+  let x = source(ox, n.y, params.size.w);
+  let y0 = u32(y);
+  let x0 = u32(x);
+  let y1 = min(y0 + 1u, n.x - 1u);
+  let x1 = min(x0 + 1u, n.y - 1u);
+  let top = mix(t_x[base + y0 * n.y + x0], t_x[base + y0 * n.y + x1], x - f32(x0));
+  let low = mix(t_x[base + y1 * n.y + x0], t_x[base + y1 * n.y + x1], x - f32(x0));
+  t_out[i] = mix(top, low, y - f32(y0));
+}
