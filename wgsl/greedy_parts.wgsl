@@ -14,10 +14,15 @@ fn better(a: Best, b: Best) -> Best {
 }
 
 @compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let part = wid.y * count.x + wid.x;
   var best = Best(-3.4e38, 0xffffffffu);
-  let end = min(params.count, (wid.x + 1u) * params.chunk);
-  for (var i = wid.x * params.chunk + lane; i < end; i += WG) {
+  let end = min(params.count, (part + 1u) * params.chunk);
+  for (var i = part * params.chunk + lane; i < end; i += WG) {
     best = better(best, Best(t_x[params.base + i], i));
   }
   found[lane] = best;
@@ -26,5 +31,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lane < half) { found[lane] = better(found[lane], found[lane + half]); }
     workgroupBarrier();
   }
-  if (lane == 0u) { t_best[wid.x] = found[0]; }
+  if (lane == 0u && part * params.chunk < params.count) { t_best[part] = found[0]; }
 }

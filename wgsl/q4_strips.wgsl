@@ -91,11 +91,15 @@ struct Part { acc: Strip, square: vec4<f32> }
 var<workgroup> parts: array<Part, SPLITS * LANES>;
 
 @compute @workgroup_size(LANES * SPLITS)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+) {
   let lane = local % LANES;
   let split = local / LANES;
-  let row = wid.y * ROWS;
-  let strip = wid.x * select(STRIPS, 1, SWIGLU == 1);
+  let row = wid.z * ROWS;
+  let strip = (wid.y * count.x + wid.x) * select(STRIPS, 1, SWIGLU == 1);
   let strip2 = strip + select(1, up_strip(), SWIGLU == 1);
   var acc: Strip;
   var acc2: Strip;

@@ -146,7 +146,7 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                     ("pos_slot", a.slots["pos"]),
                     ("eps", eps),
                 ),
-                (ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), 1),
+                q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
                 (*consts.items(), *q4.texture_consts(limits)),
                 ((x, Window(first * k * 4, consts["WINDOW"] * k * 4)),),
                 tuple(rename),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Resource, Step, need, op
+from ..op import Args, Array, Case, Limits, Plan, Resource, Step, fold, need, op
 from ..shapes import ceil_div, prod, rows_of
 
 WG = 64
@@ -42,7 +42,7 @@ def greedy(a: Args, limits: Limits) -> Plan:
         Step(
             "greedy_parts",
             (("base", (rows_of(x) - 1) * count), ("count", count), ("chunk", chunk)),
-            (parts, 1, 1),
+            fold(parts, limits),
             (("WG", WG),),
             work=(4 * count, 0),
         ),

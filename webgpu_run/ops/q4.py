@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..kernel import Consts
-from ..op import Array, Limits, Packed, Resource, Step, Window, fold
+from ..op import Array, Grid, Limits, Packed, Resource, Step, Window, fold
 from ..shapes import align, ceil_div
 
 
@@ -125,6 +125,11 @@ def norm_step(m: int, k: int, eps: float, x: str, norm: str, limits: Limits) -> 
     )
 
 
+def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
+    """Workgroups of q4_strips.wgsl: strips in x and y, rows in z."""
+    return (*fold(strips, limits, f"{strips} strips")[:2], rows)
+
+
 def strip_consts(m: int, k: int, group: int, limits: Limits, *, norm: bool, swiglu: bool = False) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
     profile = limits.profile
@@ -200,7 +205,7 @@ def linear_steps(
                     ("residual", int(residual is not None)),
                     ("eps", eps),
                 ),
-                (strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), 1),
+                strip_grid(strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), limits),
                 (*consts.items(), *texture_consts(limits)),
                 ((x, Window(first * k * 4, window * k * 4)),),
                 tuple(rename),
