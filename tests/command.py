@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 
 
 @dataclass(frozen=True, slots=True)

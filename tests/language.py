@@ -86,7 +86,7 @@ def on_terminal(*args: str | Path, columns: int = 80, typed: str = "", **more: s
 
     reader = threading.Thread(target=read)
     reader.start()
-    code = process.wait(timeout=120)
+    code = process.wait(timeout=180)
     reader.join(timeout=10)
     os.close(master)
     return code, seen.decode()

@@ -128,7 +128,7 @@ def test_chat_keeps_the_cache(model: Path) -> None:
     process = start(
         model, "--chat", "-n", "5", "--ignore-eos", "--trace-resize=json", "--stats", "none", stdin=subprocess.PIPE
     )
-    out, err = process.communicate(b"who is it\nand who are you\n", timeout=120)
+    out, err = process.communicate(b"who is it\nand who are you\n", timeout=180)
     assert process.returncode == 0
     calls = [json.loads(line) for line in err.decode().splitlines()]
     first, second = (call for call in calls if call["phase"] == "prefill")
@@ -145,7 +145,7 @@ def test_chat_keeps_the_cache(model: Path) -> None:
 def test_chat_forgets_the_oldest_turns_when_full(model: Path) -> None:
     questions = "".join(f"{'tell me ' * 4}{i}\n" for i in range(4)).encode()
     process = start(model, "--chat", "-n", "8", "--system", "be kind", stdin=subprocess.PIPE)
-    _, err = process.communicate(questions, timeout=120)
+    _, err = process.communicate(questions, timeout=180)
     assert process.returncode == 0
     assert b"messages were forgotten" in err
 

@@ -27,9 +27,11 @@ def run_child(args: Sequence[str]) -> int:
             env={**os.environ, MARK: str(os.getpid())},
             preexec_fn=_default_sigint if os.name == "posix" else None,
         )
+        signal.signal(signal.SIGTERM, lambda number, frame: child.terminate())
         code = int(child.wait())
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if code == -signal.SIGTERM:
         return 128 + signal.SIGTERM
     if code < 0:

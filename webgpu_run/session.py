@@ -149,7 +149,8 @@ class Session:
 
     def advance(self, token: int, *, more: bool) -> int:
         """The likeliest id after this one; `more`: its own step may be queued before it is known here."""
-        start = max(time.perf_counter_ns(), self._free_ns)
+        # A queued step has been under way since the one before it ended.
+        start = self._free_ns if self._queued else time.perf_counter_ns()
         with self.guard():
             started, self._queued = self._queued or self.model.start([token], self.position, timed=self.timed), None
             # Observers look at the model as this call left it, so there the next one waits.

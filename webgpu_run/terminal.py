@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -48,6 +49,14 @@ class OptionalValue(click.Option):
         self.words = tuple(words)
         settings = {"is_flag": False, "flag_value": self.words[0], "type": click.Choice(self.words), **kwargs}
         super().__init__(*args, **settings)
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """A variable may say yes or no, as for any flag."""
+        value = super().value_from_envvar(ctx)
+        said = value.strip().lower() if isinstance(value, str) else ""
+        if said in ("1", "true", "yes", "on"):
+            return self.words[0]
+        return None if said in ("0", "false", "no", "off") else value
 
 
 class Command(click.Command):
@@ -99,6 +108,7 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     except ClosedPipe:
         _abandon_stdout()
     except (KeyboardInterrupt, click.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # we are leaving already
         code = INTERRUPTED
     except click.exceptions.Exit as error:
         code = error.exit_code
