@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from webgpu_run.model import Model, load
 from webgpu_run.pte import Method, Tensor
 from webgpu_run.sampling import Sampler
 from webgpu_run.session import Interface, Reply, Session
-from webgpu_run.tokenizer import StopStrings, TextStream
+from webgpu_run.tokenizer import StopStrings, TextStream, find
 
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
 
@@ -169,3 +172,34 @@ def test_layers_are_what_repeats() -> None:
     anchors = [i for i, name in enumerate(names) if name == "attn"]
     assert repeated(names, anchors) == [-1, *[0] * 4, *[1] * 4, *[2] * 4, -1, -1]
     assert repeated(names, anchors[:1]) == [-1] * len(names)
+
+
+def test_sentencepiece_keeps_spaces_and_specials(tmp_path: Path) -> None:
+    spm = pytest.importorskip("sentencepiece")
+    text = (FIXTURES.parent / "README.md").read_text().splitlines()
+    made = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=made, vocab_size=400, byte_fallback=True, minloglevel=2
+    )
+    (tmp_path / "tokenizer.model").write_bytes(made.getvalue())
+    tokenizer = find(tmp_path / "model.pte")
+    assert (tokenizer.kind, tokenizer.size) == ("sentencepiece", 400)
+    ids = tokenizer.encode_prompt("the tests 🙂")
+    assert ids[0] == tokenizer.id_of("<s>")
+    assert tokenizer.encode_plain("<s>the") == [ids[0], *tokenizer.encode_plain("the")]
+    assert tokenizer.eos_ids() == {tokenizer.id_of("</s>")}
+    stream = TextStream(tokenizer.decode)
+    said = "".join(stream.push(i) for i in ids[1:]) + stream.finish()
+    assert said.strip() == "the tests 🙂"
+
+
+def test_tiktoken_recognizes_special_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("tiktoken")
+    ranks = b"".join(base64.b64encode(bytes([i])) + b" %d\n" % i for i in range(256))
+    (tmp_path / "tokenizer.model").write_bytes(ranks)
+    tokenizer = find(tmp_path / "model.pte")
+    assert (tokenizer.kind, tokenizer.size) == ("tiktoken", 512)
+    assert tokenizer.encode_prompt("é") == [256, 0xC3, 0xA9]
+    assert tokenizer.encode_plain("<|eot_id|>a") == [tokenizer.id_of("<|eot_id|>"), ord("a")]
+    assert tokenizer.id_of("<|eot_id|>") in tokenizer.eos_ids()
+    assert tokenizer.decode([256, 0xC3, 0xA9]) == "é"
