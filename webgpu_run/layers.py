@@ -13,12 +13,17 @@ _ANCHORS = ("attention", "sdpa", "update_cache")
 
 def layers_of(graph: Graph, count: int | None = None) -> list[int]:
     """For each node its layer, or -1 where it is before, after or outside of them."""
-    return repeated([node.op.name for node in graph.nodes], _anchors(graph, count))
+    # Numbers are computed once, in the midst of the first layer.
+    nodes = [node for node in graph.nodes if node.op.out_kind != "symint"]
+    out = [-1] * len(graph.nodes)
+    found = repeated([node.op.name for node in nodes], _anchors([node.op.short for node in nodes], count))
+    for node, layer in zip(nodes, found, strict=True):
+        out[node.index] = layer
+    return out
 
 
-def _anchors(graph: Graph, count: int | None) -> list[int]:
+def _anchors(shorts: Sequence[str], count: int | None) -> list[int]:
     """One node a layer: attention, or else any op there is `count` times."""
-    shorts = [node.op.short for node in graph.nodes]
     times = Counter(shorts)
     for anchor in _ANCHORS:
         found = [name for name in times if anchor in name and (count is None or times[name] == count)]

@@ -195,7 +195,9 @@ def as_tree(trace: CallTrace) -> Tree:
         moved = f"max {_dims(i.max_dims)} → live {_dims(i.live_dims)}"
         was = f"  (was {_dims(i.was)})" if i.was != i.live_dims else "  (same shape)"
         tree.add(Text(f"input {i.index}  {i.dtype}  {moved}{value}{was}", "cyan"))
-    for nodes, layers in _folded(trace.nodes):
+    for number in (n for n in trace.nodes if n.sym is not None):
+        tree.add(_line(number))
+    for nodes, layers in _folded([n for n in trace.nodes if n.sym is None]):
         if nodes[0].layer < 0:
             tree.add(_line(nodes[0]))
             continue
