@@ -13,7 +13,8 @@ from webgpu_run.op import Array
 from webgpu_run.opgraph import ANY, Builder, Ref, Single, args_of, arrays_of, single, with_limits
 from webgpu_run.shapes import Dims, align, ceil_div
 
-__all__ = ["ANY", "SENTINEL", "Builder", "Ref", "Single", "args_of", "arrays_of", "single", "with_limits"]
+__all__ = ["ANY", "SENTINEL", "UNREAD", "Builder", "Ref", "Single", "args_of", "arrays_of", "single", "with_limits"]
+UNREAD = np.float32(-2.3e29)
 SENTINEL = np.float32(1.7e30)  # finite, so that a zero weight may meet it; large, so that nothing else may
 
 
@@ -22,14 +23,16 @@ def run(runner: Runner, inputs: Sequence[Array]) -> list[Array]:
 
 
 def fill(runner: Runner) -> None:
-    """Put the sentinel into every buffer that holds no constant, scratch included."""
+    """Put a sentinel into every buffer that holds no constant, scratch included; inputs get one of their own, so that
+    a copy of it past an output's end is seen."""
     graph, executor = runner.graph, runner.executor
     buffers = [b for root, b in executor.buffers.items() if graph.tensors[root].constant < 0]
     resident = executor.resident
     kept = {id(b) for b in (*resident._uploads.values(), *resident.state, *resident.images)}
     buffers += [b for b in resident._owned.values() if id(b) not in kept]
+    inputs = {id(executor.buffers[graph.tensors[v].root]) for v in graph.input_ids}
     for buffer in buffers:
-        executor.device.write(buffer, np.full(buffer.size // 4, SENTINEL))
+        executor.device.write(buffer, np.full(buffer.size // 4, UNREAD if id(buffer) in inputs else SENTINEL))
 
 
 def contents(runner: Runner, v: int) -> Array:
