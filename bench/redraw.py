@@ -1,0 +1,72 @@
+"""Redraws the figures of the README from bench/results: a page and a picture a model, and the table of peers.
+
+    python bench/redraw.py             # pages and pictures into docs/, tables to stdout
+
+Pictures need Chromium; without one the pages are still written.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from webgpu_run.benchview import MODEL, sinks
+from webgpu_run.report import page
+
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parent / "docs"
+SIZE = "1240,1000"
+_QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def picture(source: Path, target: Path) -> None:
+    browser = next((b for b in ("chromium", "chromium-browser", "google-chrome") if shutil.which(b)), None)
+    if browser is None:
+        print(f"no Chromium: {target.name} was not drawn", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as profile:
+        command = [browser, *_QUIET, f"--user-data-dir={profile}", f"--window-size={SIZE}", f"--screenshot={target}"]
+        subprocess.run([*command, source.as_uri()], check=True, capture_output=True, timeout=120)
+
+
+def peers(rows: list[dict[str, Any]]) -> None:
+    """A line a shape: how many times as long as ours each peer takes."""
+    names = list(dict.fromkeys(row["peer"] for row in rows))
+    print("| M×K×N | ours, µs | " + " | ".join(name for name in names if name != "ours") + " |")
+    print("|---|---:|" + "---:|" * (len(names) - 1))
+    for shape in dict.fromkeys((row["m"], row["k"], row["n"]) for row in rows):
+        by = {row["peer"]: row for row in rows if (row["m"], row["k"], row["n"]) == shape}
+        cells = [f"{by[n]['times_ours']:.2f}×" if "times_ours" in by.get(n, {}) else "–" for n in names if n != "ours"]
+        print(f"| {'×'.join(map(str, shape))} | {by['ours']['median']:,.0f} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    DOCS.mkdir(exist_ok=True)
+    for path in sorted((HERE / "results").glob("*.jsonl")):
+        rows = rows_of(path)
+        if rows and rows[0]["kind"] == "peer":
+            peers(rows)
+        elif rows and rows[0]["kind"] == "model" and "." not in path.stem:
+            html = DOCS / f"bench-{path.stem}.html"
+            html.write_text(page(rows), encoding="utf-8")
+            picture(html, DOCS / f"bench-{path.stem}.png")
+            with sinks("md", None, MODEL, rows) as put:
+                for row in rows:
+                    put(row)
+        print()
+
+
+if __name__ == "__main__":
+    main()
