@@ -17,7 +17,6 @@ from . import linear_q4gsw as q4linear
 
 EPS = float(np.finfo(np.float32).eps)
 WG = 64
-Params = tuple[tuple[str, int | float], ...]
 
 
 def qparams(x: Array, low: int, high: int, eps: float) -> tuple[Array, Array]:
@@ -38,20 +37,6 @@ def rounded(x: Array, scale: Array, zero: Array, low: int = -128, high: int = 12
 
 def choose_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     return list(qparams(t["x"], a.int("low"), a.int("high"), a.num("eps", EPS)))
-
-
-def _row_step(kernel: str, a: Args, limits: Limits, low: int, high: int, eps: float, **norm: float) -> Step:
-    x = a["x"]
-    rows = rows_of(x)
-    params: Params = (("rows", rows), ("width", x[-1]), ("low", low), ("high", high), ("eps", eps))
-    consts: tuple[tuple[str, int], ...] = (("WG", limits.profile.workgroup),)
-    rename: tuple[tuple[str, str], ...] = ()
-    if norm:
-        params = (*params, ("norm_eps", norm["norm_eps"]))
-        consts = (*consts, ("NORM", int("norm" in a)))
-        rename = () if "norm" in a else (("norm", "x"),)
-    work = (8 * prod(x), 6 * prod(x))
-    return Step(kernel, params, fold(rows, limits, f"{rows} rows"), consts, rename=rename, work=work)
 
 
 @op(
@@ -82,7 +67,14 @@ def choose_qparams(a: Args, limits: Limits) -> Plan:
     out = x[:-1]
     if not prod(x):
         return Plan((out, out), (), "empty")
-    step = _row_step("choose_qparams", a, limits, a.int("low"), a.int("high"), a.num("eps", EPS))
+    rows = rows_of(x)
+    step = Step(
+        "choose_qparams",
+        (("rows", rows), ("width", x[-1]), ("low", a.int("low")), ("high", a.int("high")), ("eps", a.num("eps", EPS))),
+        fold(rows, limits, f"{rows} rows"),
+        (("WG", limits.profile.workgroup),),
+        work=(4 * prod(x), 2 * prod(x)),
+    )
     return Plan((out, out), (step,), "rows")
 
 
@@ -184,6 +176,26 @@ def quantize_rows(a: Args, limits: Limits) -> Plan:
     need("norm" not in a or a["norm"] == x[-1:], f"the norm's weight does not have {x[-1]} elements")
     if not prod(x):
         return Plan((x,), (), "empty")
-    low, high, eps = a.int("low"), a.int("high"), a.num("eps", EPS)
-    step = _row_step("quantize_rows", a, limits, low, high, eps, norm_eps=a.num("norm_eps"))
+    rows, vec4, shuffle = rows_of(x), x[-1] % 4 == 0, limits.profile.shuffle
+    helpers = ("vec4<f32>", "least4", "most4", "sum4") if vec4 else ("f32",) * 4
+    step = Step(
+        "quantize_rows_subgroup" if shuffle else "quantize_rows",
+        (
+            ("rows", rows),
+            ("width", x[-1]),
+            ("low", a.int("low")),
+            ("high", a.int("high")),
+            ("eps", a.num("eps", EPS)),
+            ("norm_eps", a.num("norm_eps")),
+        ),
+        fold(rows, limits, f"{rows} rows"),
+        (
+            ("WG", 8 if shuffle else limits.profile.workgroup),
+            ("NORM", int("norm" in a)),
+            ("LANES", 4 if vec4 else 1),
+            *zip(("V", "LEAST", "MOST", "SUM"), helpers, strict=True),
+        ),
+        rename=() if "norm" in a else (("norm", "x"),),
+        work=(8 * prod(x), 6 * prod(x)),
+    )
     return Plan((x,), (step,), "rows+norm" if "norm" in a else "rows")

@@ -1,0 +1,2 @@
+// include: quantize_body
+// include: row_subgroup
