@@ -16,7 +16,7 @@ const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 // What one block of a row of x contributes: the four x that meet nibble j, scaled by 16^-j so that the nibble needs a
 // mask but no shift; minus 8 times their sum, which takes the nibble's offset off; and the squares for the norm.
 struct X { v: array<vec4<f32>, 8>, sum: f32, square: f32 }
-alias Rows = array<X, 4>;
+alias Rows = array<X, ROWS>;
 alias Strip = mat4x4<f32>;  // columns of 4 rows
 
 // A strip wider than the widest texture continues on the next row.
@@ -29,19 +29,18 @@ fn norm(at: u32, c: u32) -> vec4<f32> {
   return vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);
 }
 
-fn dot4(w: vec4<u32>, j: u32, x: Rows) -> vec4<f32> {
-  let v = vec4<f32>(w);
-  var d = vec4(dot(v, x[0].v[j]), 0.0, 0.0, 0.0);
-  if (ROWS > 1) { d.y = dot(v, x[1].v[j]); }
-  if (ROWS > 2) { d.z = dot(v, x[2].v[j]); }
-  if (ROWS > 3) { d.w = dot(v, x[3].v[j]); }
-  return d;
-}
-
 fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
-  return vec4(x[0].sum, x[1].sum, x[2].sum, x[3].sum) + dot4(w & vec4(0xfu), 0, x) + dot4(w & vec4(0xf0u), 1, x)
-    + dot4(w & vec4(0xf00u), 2, x) + dot4(w & vec4(0xf000u), 3, x) + dot4(w & vec4(0xf0000u), 4, x)
-    + dot4(w & vec4(0xf00000u), 5, x) + dot4(w & vec4(0xf000000u), 6, x) + dot4(w >> vec4(28u), 7, x);
+  var d = vec4<f32>();
+  for (var r = 0u; r < ROWS; r++) { // unroll
+    d[r] = x[r].sum;
+  }
+  for (var j = 0u; j < 8; j++) { // unroll
+    let v = vec4<f32>(select(w & vec4(15u << (4 * j)), w >> vec4(28u), vec4(j == 7)));
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      d[r] += dot(v, x[r].v[j]);
+    }
+  }
+  return d;
 }
 
 fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Strip {
@@ -56,22 +55,26 @@ fn scaled(strip: u32, b: u32, lane: u32, d: Strip) -> Strip {
 }
 
 fn load_rows(row: u32, b: u32, lane: u32) -> Rows {
-  var x: Rows;
-  x[0] = load_x(row, b, lane);
-  if (ROWS > 1) { x[1] = load_x(row + 1, b, lane); }
-  if (ROWS > 2) { x[2] = load_x(row + 2, b, lane); }
-  if (ROWS > 3) { x[3] = load_x(row + 3, b, lane); }
+  var x = Rows();
+  for (var r = 0u; r < ROWS; r++) { // unroll
+    x[r] = load_x(row + r, b, lane);
+  }
   return x;
 }
 
-fn squares(x: Rows) -> vec4<f32> { return vec4(x[0].square, x[1].square, x[2].square, x[3].square); }
+fn squares(x: Rows) -> vec4<f32> {
+  var s = vec4<f32>();
+  for (var r = 0u; r < ROWS; r++) { // unroll
+    s[r] = x[r].square;
+  }
+  return s;
+}
 
 fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
   let v = transpose(acc);
-  store_row(row, strip, lane, v[0]);
-  if (ROWS > 1) { store_row(row + 1, strip, lane, v[1]); }
-  if (ROWS > 2) { store_row(row + 2, strip, lane, v[2]); }
-  if (ROWS > 3) { store_row(row + 3, strip, lane, v[3]); }
+  for (var r = 0u; r < ROWS; r++) { // unroll
+    store_row(row + r, strip, lane, v[r]);
+  }
 }
 
 // The sum over the lanes that share columns, left in the first of them.
