@@ -322,7 +322,7 @@ def test_help_teaches_and_is_light() -> None:
 
 def test_closed_pipe_ends_quietly() -> None:
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    command = f"{sys.executable} -m webgpu_run.bench_cli {MODEL} -p 1-3 -n 0 -r 1 -w 0 --no-roofline | head -1"
+    command = f"{sys.executable} -m webgpu_run.bench_cli {MODEL} -p 1-3 -n 0 -r 1 -w 0 --no-roofline -q | head -1"
     done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, timeout=60)
     assert done.stdout.startswith(b"model")
     assert done.stderr == b""

@@ -9,6 +9,7 @@ from .benchview import MODEL, Row, View, number, sinks, warn
 from .checks import check_method
 from .cli import load
 from .device import Device, open_device
+from .machine import busy
 from .model import Model
 from .progress import Progress
 
@@ -45,6 +46,8 @@ def run_model(
     asked = [t for t in todo if (decode if t.decode else seq_lens) is not None]
     reach = Reach.of(program, entry)
     reach.check(asked)
+    if busy():
+        warn("the machine is busy with something else: expect noise", quiet)
     opened = open_device(device)
     reach = Reach.of(program, entry, opened)
     reach.check(asked)
@@ -52,7 +55,7 @@ def run_model(
     todo = [t for t in todo if t.label not in skipped]
     if skipped:
         warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
-    with Progress(quiet=quiet) as progress:
+    with Progress(quiet=quiet, still=True) as progress:
         loaded = Model(program, opened, method=method, fuse=not no_fuse, progress=progress)
         roof = None if no_roofline else roofline.measure(opened, progress)
         bench = Bench(loaded, reach, chunk=chunk)
@@ -111,7 +114,7 @@ def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet
     if out:
         outfile.check_target(out, (), "--out")
     opened = open_device(device)
-    with Progress(quiet=quiet) as progress:
+    with Progress(quiet=quiet, still=True) as progress:
         rows = roofline_rows(opened, roofline.measure(opened, progress))
     with sinks(form, out, ROOFLINE, rows) as put:
         for row in rows:

@@ -31,6 +31,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def busy() -> bool:
+    """More wants to run than there are processors for."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+
+
 def versions() -> dict[str, str]:
     """Ours and those of what we stand on."""
     return {

@@ -40,7 +40,7 @@ def run_ops(
     if out:
         outfile.check_target(out, (), "--out")
     opened = open_device(device)
-    with Progress(quiet=quiet) as progress:
+    with Progress(quiet=quiet, still=True) as progress:
         roof = None if no_roofline else roofline.measure(opened, progress)
         shared = facts(opened)
         with sinks(form, out, VIEW, _expected(ops, shared)) as put:

@@ -14,6 +14,7 @@ import numpy as np
 from . import outfile
 from .errors import UsageError
 from .freshbuild import FreshBuilds
+from .machine import peak_rss
 from .model import Model, Visitor
 from .numerics import Check, Dump, Dumper, Look, Stepper, check_finite
 from .op import Array
@@ -149,7 +150,7 @@ class Reports:
             "load_ms": round(self.loaded_ns / 1e6, 3),
             **run.as_dict(),
             "gpu_bytes": device.allocated,
-            "peak_rss_bytes": _peak_rss(),
+            "peak_rss_bytes": peak_rss(),
         }
         if self._tracer:
             found["resize"] = summary(self._traces)
@@ -233,12 +234,3 @@ def _save(path: Path, array: Array) -> None:
 
 def _rate(tokens: int, ns: int) -> str:
     return f"{tokens / ns * 1e9:,.1f} tok/s" if ns > 0 else "– tok/s"
-
-
-def _peak_rss() -> int | None:
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
