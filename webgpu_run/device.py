@@ -1,7 +1,7 @@
 """The one module that owns wgpu: adapter choice, limits, buffers, pipelines, submission, and the mapping of its errors.
 
-Rules it keeps, because wgpu aborts the process otherwise: no zero-size buffer is created or bound, an encoder is used once,
-a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
+Rules it keeps, because wgpu aborts the process otherwise: no zero-size buffer is created or bound, an encoder is used
+once, a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def list_adapters() -> list[Adapter]:
         found = wgpu.gpu.enumerate_adapters_sync()
     except RuntimeError:
         found = []
-    rows = []
+    rows: list[Any] = []
     for handle in found:
         info = handle.info
         backend, kind = str(info["backend_type"]), str(info["adapter_type"])
@@ -74,7 +74,13 @@ def list_adapters() -> list[Adapter]:
     rows.sort(key=lambda row: row[:2])
     return [
         Adapter(
-            i, str(info["device"]), backend, kind, str(info["description"] or info["vendor"]), tuple(sorted(handle.features)), handle
+            i,
+            str(info["device"]),
+            backend,
+            kind,
+            str(info["description"] or info["vendor"]),
+            tuple(sorted(handle.features)),
+            handle,
         )
         for i, (_, _, info, backend, kind, handle) in enumerate(rows)
     ]
@@ -202,7 +208,7 @@ class Device:
 
     def write(self, buffer: Any, data: Array | bytes, offset: int = 0) -> None:
         """Copy bytes into a buffer; sizes are padded to 4, which every buffer of ours has room for."""
-        view = memoryview(np.ascontiguousarray(data)).cast("B") if isinstance(data, np.ndarray) else memoryview(data)
+        view = np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else memoryview(data)
         if not view.nbytes:
             return
         with self._errors("upload"):
@@ -217,7 +223,9 @@ class Device:
         """An rgba32uint texture from [height, width, 4] uint32."""
         height, width = rows.shape[:2]
         if max(height, width) > self.limits.max_texture:
-            raise DeviceError(f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side")
+            raise DeviceError(
+                f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side"
+            )
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {rows.nbytes:,} bytes"):
             made = self.handle.create_texture(
@@ -241,7 +249,9 @@ class Device:
     def image(self, width: int, height: int, what: str = "image") -> Any:
         """An rgba32float storage texture, zero at first, that kernels write and read."""
         if max(height, width) > self.limits.max_texture:
-            raise DeviceError(f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side")
+            raise DeviceError(
+                f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side"
+            )
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {width * height * 16:,} bytes"):
             made = self.handle.create_texture(
@@ -361,7 +371,10 @@ class Device:
     def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[Any]) -> Any:
         """Resources in binding order: a texture view, or (buffer, offset, nbytes)."""
         entries = [
-            {"binding": b.index, "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r}
+            {
+                "binding": b.index,
+                "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r,
+            }
             for b, r in zip(kernel.bindings(consts), resources, strict=True)
         ]
         with self._errors(f"kernel {kernel.name}: binding"):

@@ -81,7 +81,9 @@ class Executor:
         self.resident = Residency(engine, device, progress)
         self.buffers = self.resident.buffers
         if self.graph.slot_count > SLOTS:
-            raise UnsupportedError(f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS}")
+            raise UnsupportedError(
+                f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS}"
+            )
         self._arena_at: list[int] = []
         least = max(4 * self.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
         at = align(4 * SLOTS, self.limits.uniform_align)
@@ -230,10 +232,8 @@ class Executor:
         """Run the current plans; outputs at their live shapes."""
         return self.collect(self.submit(stats, timed=timed), stats)
 
-    def submit(
-        self, stats: CallStats, *, timed: bool = False, feed: Sequence[tuple[int, int]] = ()
-    ) -> Ticket:
-        """Put the current plans in the queue. `feed` first copies one tensor's live bytes into another, on the device."""
+    def submit(self, stats: CallStats, *, timed: bool = False, feed: Sequence[tuple[int, int]] = ()) -> Ticket:
+        """Put the current plans in the queue. `feed` first copies one tensor into another, on the device."""
         device, handle = self.device, self.device.handle
         commands = self.commands()
         stats.dispatches += len(commands)
@@ -277,7 +277,7 @@ class Executor:
         return outs
 
     def _encode(self, encoder: Any, commands: Sequence[_Command]) -> None:
-        """One pass through wgpu's C handles: a third of the cost of its Python objects, with errors raised by finish()."""
+        """One pass through wgpu's C handles: a third of what its Python objects cost; finish() raises the errors."""
         from wgpu.backends.wgpu_native import ffi, lib
 
         compute = encoder.begin_compute_pass()
@@ -304,7 +304,11 @@ class Executor:
             self._resolved = self.device.handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
         n = min(len(commands), _QUERIES // 2)
         for i, c in enumerate(commands):
-            writes = {"query_set": self._queries, "beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
+            writes = {
+                "query_set": self._queries,
+                "beginning_of_pass_write_index": 2 * i,
+                "end_of_pass_write_index": 2 * i + 1,
+            }
             compute = encoder.begin_compute_pass(timestamp_writes=writes) if i < n else encoder.begin_compute_pass()
             compute.set_pipeline(c.objects[0])
             compute.set_bind_group(0, c.objects[1])
@@ -334,7 +338,7 @@ class Executor:
             self.device.submit(encoder)
 
     def read(self, v: int) -> Array:
-        """What a tensor holds now, at its live shape; memory is shared, so only until another tensor is written there."""
+        """What a tensor holds now, at its live shape; memory is shared, so not for long."""
         dims, dtype = self.engine.live[v], np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype])
         count = prod(dims)
         if not count:

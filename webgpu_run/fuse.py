@@ -1,7 +1,7 @@
 """Graph-to-graph passes: what the exporter spells out as many ops becomes one op of ours with the same meaning.
 
-Each pass takes and returns a VkGraph and can be run alone; ops made here are named `wr.*` and live in ops/. A value that
-the graph returns, or that anything else reads, is never folded away.
+Each pass takes and returns a VkGraph and can be run alone; ops made here are named `wr.*` and live in ops/. A value
+that the graph returns, or that anything else reads, is never folded away.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _substitute(vk: VkGraph, old: dict[int, int], chain: list[OperatorCall]) -> 
         return v
 
     values = tuple(
-        ValueList(tuple(final(v) for v in value.items)) if isinstance(value, ValueList) else value for value in vk.values
+        ValueList(tuple(final(v) for v in value.items)) if isinstance(value, ValueList) else value
+        for value in vk.values
     )
     calls = tuple(replace(c, args=(*(final(v) for v in c.args[:-1]), c.args[-1])) for c in chain)
     return replace(vk, values=values, chain=calls, output_ids=tuple(final(v) for v in vk.output_ids))
@@ -99,7 +100,7 @@ def merge_symints(vk: VkGraph, limits: Limits) -> VkGraph:
             x = vk.values[call.args[0]]
             numbers = [vk.values[v] for v in call.args[1:-1]]
             if isinstance(x, VkTensor) and all(isinstance(n, int) for n in numbers):
-                if call.name != "sym_size.int" and numbers[1] == -1 and x.dims[int(numbers[0])] == 1:  # type: ignore[arg-type,call-overload]
+                if call.name != "sym_size.int" and numbers[1] == -1 and x.dims[int(numbers[0])] == 1:  # type: ignore[arg-type]
                     numbers[1] = 0
                 key = (call.name, call.args[0], *numbers)
                 first = seen.setdefault(key, call.args[-1])
@@ -171,7 +172,7 @@ def _fused(
     outs: tuple[int, ...],
     swiglu: bool = False,
 ) -> tuple[str, tuple[int, ...]]:
-    """Name and args of one fused linear for several that read x: x ws scales group biases norm eps residual swiglu -> outs."""
+    """Name and args of one fused linear for several that read x; see ops/linear_q4gsw.py for their order."""
     null = g.add(None)
     biased = g.values[linears[0].args[4]] is not None
     args = (
@@ -230,7 +231,7 @@ def fuse_swiglu(vk: VkGraph, limits: Limits) -> VkGraph:
 
 
 def fuse_siblings(vk: VkGraph, limits: Limits) -> VkGraph:
-    """Linears that read the same x (queries, keys, values) as one, with an output each; single ones take the same form."""
+    """Linears that read the same x as one, with an output each; single ones take the same form."""
     g = _Graph(vk)
     groups: dict[int, list[int]] = {}
     for i, call in enumerate(g.chain):
@@ -255,10 +256,20 @@ def fuse_residual(vk: VkGraph, limits: Limits) -> VkGraph:
         for made, other in (call.args[:2], call.args[1::-1]):
             index = g.maker.get(made, -1)
             linear = g.chain[index] if index >= 0 else None
-            if linear is None or linear.name != f"{FUSED}.1" or not g.only(made) or g.values[linear.args[7]] is not None:
+            if (
+                linear is None
+                or linear.name != f"{FUSED}.1"
+                or not g.only(made)
+                or g.values[linear.args[7]] is not None
+            ):
                 continue
             a, b = g.values[made], g.values[other]
-            if g.values[linear.args[8]] or not isinstance(a, VkTensor) or not isinstance(b, VkTensor) or a.dims != b.dims:
+            if (
+                g.values[linear.args[8]]
+                or not isinstance(a, VkTensor)
+                or not isinstance(b, VkTensor)
+                or a.dims != b.dims
+            ):
                 continue
             args = (*linear.args[:7], other, linear.args[8], g.add(ValueList((call.args[-1],))))
             g.put(at, linear.name, args, (index,))
@@ -281,7 +292,7 @@ def fuse_norm(vk: VkGraph, limits: Limits) -> VkGraph:
 
 
 def fuse_attention(vk: VkGraph, limits: Limits) -> VkGraph:
-    """Rotary embedding, cache write and attention; table rows are read at the position where the graph slices them there."""
+    """Rotary embedding, cache write and attention; tables that are sliced at the position are read there."""
     g = _Graph(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != "sdpa_with_kv_cache.default":
@@ -365,7 +376,7 @@ def _unused(vk: VkGraph) -> VkGraph:
 
 
 def add_greedy(vk: VkGraph) -> VkGraph:
-    """With the id of the largest last logit as one more value, when the graph looks like a language model: ids in, logits out."""
+    """With the id of the largest last logit as one more value, where ids go in and logits come out."""
     ids, logits = (vk.values[v[0]] if v else None for v in (vk.input_ids, vk.output_ids))
     if not (
         isinstance(ids, VkTensor)

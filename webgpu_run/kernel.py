@@ -39,7 +39,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One resource of a kernel; kind is read, write (read_write storage), uniform, texture, or `image FORMAT ACCESS`."""
+    """One resource of a kernel; kind is read, write, uniform, texture, or `image FORMAT ACCESS`."""
 
     index: int
     name: str
@@ -172,7 +172,9 @@ def load(name: str) -> Kernel:
 
 @functools.lru_cache(maxsize=4096)
 def _bindings(text: str) -> tuple[Binding, ...]:
-    found = (Binding(int(m[1]), m[4].removeprefix("t_"), _kind(m[2], m[3], m[5].strip())) for m in _BINDING.finditer(text))
+    found = (
+        Binding(int(m[1]), m[4].removeprefix("t_"), _kind(m[2], m[3], m[5].strip())) for m in _BINDING.finditer(text)
+    )
     return tuple(sorted(found, key=lambda b: b.index))
 
 

@@ -183,7 +183,9 @@ class Model:
             if array.dtype.kind not in {"f": "fiu", "i": "iub", "u": "iub", "b": "iub"}[np.dtype(spec.dtype).kind]:
                 raise ShapeError(f"input {i} is {array.dtype}, {self.method.name} takes {spec.dtype}")
             if array.ndim != len(spec.dims):
-                raise ShapeError(f"input {i} has rank {array.ndim} {list(array.shape)}, {self.method.name} takes {list(spec.dims)}")
+                raise ShapeError(
+                    f"input {i} has rank {array.ndim} {list(array.shape)}, {self.method.name} takes {list(spec.dims)}"
+                )
             for axis, (n, most) in enumerate(zip(array.shape, spec.dims, strict=True)):
                 if n > most or (spec.dynamism == "static" and n != most):
                     bound = "exactly" if spec.dynamism == "static" else "at most"

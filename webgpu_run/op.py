@@ -111,7 +111,7 @@ class Plan:
 
 
 class Args:
-    """What a plan sees of a node: live dims, largest dims, dtypes, attributes, and slots of SymInts that kernels read."""
+    """What a plan sees of a node: live and largest dims, dtypes, attributes, slots of SymInts that kernels read."""
 
     __slots__ = ("attrs", "dims", "dtypes", "max_dims", "slots")
 
@@ -135,6 +135,9 @@ class Args:
 
     def __getitem__(self, name: str) -> Dims:
         return self.dims[name]
+
+    def get(self, name: str) -> Dims | None:
+        return self.dims.get(name)
 
     def int(self, name: str) -> int:
         return int(self.attrs[name])

@@ -20,7 +20,7 @@ Progress = Callable[[str, int, int], None]  # what, done, total
 
 
 class Residency:
-    """Buffers and textures of one graph; nothing moves or is allocated after build, save constants used for the first time."""
+    """Buffers and textures of one graph; nothing moves, and only constants are still uploaded after build."""
 
     def __init__(self, engine: Engine, device: Device, progress: Progress | None = None) -> None:
         self.graph: Graph = engine.graph
@@ -46,7 +46,7 @@ class Residency:
         raise RunError(f"{node.label}: no argument {name}")
 
     def source(self, v: int) -> Any:
-        """The buffer that holds a tensor; a constant is uploaded when it is first asked for: floats as f32, integers as i32."""
+        """The buffer that holds a tensor; a constant is uploaded when first asked for, as f32 or i32."""
         root = self.graph.tensors[v].root
         if root not in self.buffers:
             data = self.graph.constant(root)

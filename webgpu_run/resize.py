@@ -126,12 +126,11 @@ class Engine:
             raise type(err)(f"{node.op.name} (node {node.index}): {err}", hint=err.hint) from err
         except (IndexError, ValueError) as err:
             raise ShapeError(f"{node.op.name} (node {node.index}): {err}") from err
+        most = self.limits.max_workgroups
         for step in plan.steps:
-            if max(step.grid) > self.limits.max_workgroups:
-                grid, most = " x ".join(map(str, step.grid)), self.limits.max_workgroups
-                raise ShapeError(
-                    f"{node.op.name} (node {node.index}): {step.kernel} on {grid} workgroups is over the adapter's limit of {most}"
-                )
+            if max(step.grid) > most:
+                what = f"{step.kernel} on {' x '.join(map(str, step.grid))} workgroups"
+                raise ShapeError(f"{node.op.name} (node {node.index}): {what} is over the adapter's limit of {most}")
         return plan
 
     def _source(self, node: Node) -> int:

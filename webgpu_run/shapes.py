@@ -6,7 +6,17 @@ import math
 
 Dims = tuple[int, ...]
 
-ITEMSIZE = {"float32": 4, "float16": 2, "int32": 4, "int64": 8, "float64": 8, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
+ITEMSIZE = {
+    "float32": 4,
+    "float16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float64": 8,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 
 
 def prod(dims: Dims) -> int:

@@ -41,7 +41,9 @@ def _sized(s: int, q: int, kv: int, d: int) -> dict[str, Dims]:
     return {"xq": (1, s, q, d), "xk": (1, s, kv, d), "v": (1, s, kv, d)}
 
 
-def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int, halves: bool = False, absolute: bool = True) -> Case:
+def _case(
+    s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int, halves: bool = False, absolute: bool = True
+) -> Case:
     table = (c if absolute else s, d if halves else d // 2)
     dims = _sized(s, q, kv, d) | {"kc": (1, c, kv, d), "vc": (1, c, kv, d), "cos": table, "sin": table}
     attrs = {"pos": pos, "causal": True, "scale": None, "absolute": absolute, "halves": halves}
@@ -74,7 +76,10 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
 
 def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     """The caches' own constants are not uploaded: they only say how large a cache is, and that it starts empty."""
-    unsupported(not (t["kc"].any() or t["vc"].any()), "a KV cache with something in it at the start has no fused kernel; try --no-fuse")
+    unsupported(
+        not (t["kc"].any() or t["vc"].any()),
+        "a KV cache with something in it at the start has no fused kernel; try --no-fuse",
+    )
     return {}
 
 
@@ -82,7 +87,10 @@ def bounds(a: Args) -> tuple[Bound, ...]:
     """Every shape agrees, and what keeps the live position inside the cache and the tables."""
     bound = sdpa.check(a, "xq", "xk")
     seq, _, dim = a["xq"][1:]
-    need(a["cos"] == a["sin"] and len(a["cos"]) == 2, f"cos {list(a['cos'])} and sin {list(a['sin'])} are not two like tables")
+    need(
+        a["cos"] == a["sin"] and len(a["cos"]) == 2,
+        f"cos {list(a['cos'])} and sin {list(a['sin'])} are not two like tables",
+    )
     rows, width = a["cos"]
     need(dim % 2 == 0, f"head_dim {dim} is odd")
     if a.attrs["halves"]:

@@ -1,4 +1,4 @@
-"""wr.attention_q4gsw: rms_norm, the 4-bit linears of queries, keys and values, rotary embedding, cache write and attention.
+"""wr.attention_q4gsw: rms_norm, 4-bit linears of queries, keys and values, rotary embedding, cache write, attention.
 
 The linear's last step turns what it has in registers and writes the caches itself, so q, k and v are never read back.
 Only where caches are textures (see attention.py) and the tables are read at the position.
@@ -18,7 +18,9 @@ from . import attention, linear_q4gsw, q4
 def _apart(a: Args) -> Args:
     """What attention alone would be given."""
     seq, dim = rows_of(a["x"]), a["kc"][3]
-    heads = {f"x{n}": (1, seq, a[f"w{i}"][0] // dim, dim) for i, n in enumerate("qk")} | {"v": (1, seq, a["kc"][2], dim)}
+    heads = {f"x{n}": (1, seq, a[f"w{i}"][0] // dim, dim) for i, n in enumerate("qk")} | {
+        "v": (1, seq, a["kc"][2], dim)
+    }
     rest = {n: a[n] for n in ("kc", "vc", "cos", "sin")}
     return Args(heads | rest, {**a.attrs, "absolute": True}, slots=a.slots)
 
@@ -45,11 +47,15 @@ def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int,
         return False
     dim = cache[3]
     heads = {"xq": (1, 1, widths[0] // dim, dim), "xk": (1, 1, widths[1] // dim, dim), "kc": cache, "cos": table}
-    return q4.fits(x[-1], group, widths, limits) and limits.profile.splits == 1 and attention.on_textures(Args(heads), limits)
+    return (
+        q4.fits(x[-1], group, widths, limits)
+        and limits.profile.splits == 1
+        and attention.on_textures(Args(heads), limits)
+    )
 
 
 def _together(n: int, dim: int, width: int) -> Array:
-    """The order of columns that puts (i, i + width/2) of every head side by side; columns past the width keep their place."""
+    """The order of columns that puts (i, i + width/2) of every head side by side, and leaves those past the width."""
     head = np.arange(dim)
     head[:width] = np.arange(width).reshape(2, -1).T.reshape(-1)
     return (np.arange(0, n, dim)[:, None] + head).reshape(-1)
@@ -78,7 +84,19 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     return attention.resources(part, limits) | q4.resources(rows_of(a["x"]), a["x"][-1], "norm" in a, limits)
 
 
-def _case(m: int, k: int, heads: int, kv: int, dim: int, context: int, pos: int, *live: int, halves: bool = False, bias: bool = False, norm: bool = True) -> Case:
+def _case(
+    m: int,
+    k: int,
+    heads: int,
+    kv: int,
+    dim: int,
+    context: int,
+    pos: int,
+    *live: int,
+    halves: bool = False,
+    bias: bool = False,
+    norm: bool = True,
+) -> Case:
     widths = (heads * dim, kv * dim, kv * dim)
     dims: dict[str, Dims] = {"x": (1, m, k)}
     for i, n in enumerate(widths):
@@ -88,13 +106,24 @@ def _case(m: int, k: int, heads: int, kv: int, dim: int, context: int, pos: int,
     table = (context, dim if halves else dim // 2)
     dims |= {"kc": (1, context, kv, dim), "vc": (1, context, kv, dim), "cos": table, "sin": table}
     many = (True,) * 3
-    attrs = {"w": many, "scales": many, "group": 32, "bias": many * bias, "eps": 1e-5, "pos": pos, "halves": halves, "causal": True, "scale": None}
+    attrs = {
+        "w": many,
+        "scales": many,
+        "group": 32,
+        "bias": many * bias,
+        "eps": 1e-5,
+        "pos": pos,
+        "halves": halves,
+        "causal": True,
+        "scale": None,
+    }
     return Case(dims, attrs, tuple({"x": (1, s, k)} for s in live), {f"w{i}": "uint8" for i in range(3)}, tol=2e-5)
 
 
 @op(
     "wr.attention_q4gsw",
-    "x w:tensors scales:tensors group:int bias:tensors norm? eps:num kc! vc! pos:slot cos sin halves:bool mask? _ causal:bool scale:num? -> out",
+    "x w:tensors scales:tensors group:int bias:tensors norm? eps:num kc! vc! pos:slot cos sin halves:bool mask? _ "
+    "causal:bool scale:num? -> out",
     reference=reference,
     remember=remember,
     pack=pack,
@@ -110,14 +139,19 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
     part = _apart(a)
     group = a.int("group")
     for i in range(3):
-        linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a[f"bias{i}"] if f"bias{i}" in a else None, a[f"w{i}"][0], group)
+        linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a.get(f"bias{i}"), a[f"w{i}"][0], group)
     need("norm" not in a or a["norm"] == (a["x"][-1],), "the norm's weight does not fit")
     bounds, route = attention.bounds(part), "texture"
     m, k = rows_of(a["x"]), a["x"][-1]
     if not m:
         return Plan((part["xq"],), (), "empty", bounds)
-    need(fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits), "no kernel for this shape")
-    return Plan((part["xq"],), (*_project(a, m, k, group, limits), *attention.attend_steps(part, limits)), route, bounds)
+    need(
+        fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits),
+        "no kernel for this shape",
+    )
+    return Plan(
+        (part["xq"],), (*_project(a, m, k, group, limits), *attention.attend_steps(part, limits)), route, bounds
+    )
 
 
 def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
@@ -154,5 +188,3 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
             )
         )
     return steps
-
-

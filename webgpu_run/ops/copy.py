@@ -162,7 +162,11 @@ def select_copy(a: Args, limits: Limits) -> Plan:
     if not prod(out):
         return Plan((out,), (), "empty")
     base = (index + x[dim] if index < 0 else index) * strides[dim]
-    return Plan((out,), (copy_step(out, (*strides[:dim], *strides[dim + 1 :]), strides_of(out), limits, in_base=base),), "strided")
+    return Plan(
+        (out,),
+        (copy_step(out, (*strides[:dim], *strides[dim + 1 :]), strides_of(out), limits, in_base=base),),
+        "strided",
+    )
 
 
 @op(

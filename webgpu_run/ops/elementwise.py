@@ -13,7 +13,11 @@ from .copy import copied, pad8
 
 WG = 64
 _CASES = (
-    Case({"a": (1, 29, 52), "b": (1, 29, 52)}, {"alpha": 1}, ({"a": (1, 1, 52), "b": (1, 1, 52)}, {"a": (1, 5, 52), "b": (1, 5, 52)})),
+    Case(
+        {"a": (1, 29, 52), "b": (1, 29, 52)},
+        {"alpha": 1},
+        ({"a": (1, 1, 52), "b": (1, 1, 52)}, {"a": (1, 5, 52), "b": (1, 5, 52)}),
+    ),
     Case({"a": (3, 1, 7), "b": (5, 1)}, {"alpha": 1}, ({"a": (2, 1, 7)}, {"b": (1, 1)})),
     Case({"a": (), "b": (5, 3)}, {"alpha": 1}),
     Case({"a": (4, 17), "b": (4, 17)}, {"alpha": 1}),
@@ -58,7 +62,11 @@ def unary(names: str, expr: str, f: Callable[[Array], Array], schema: str = "x -
         if not prod(a["x"]):
             return Plan((a["x"],), (), "empty")
         step = unary_step(a, expr, limits)
-        return Plan((a["x"],), (step,), "vec4" if dict(step.consts)["IN"] != wgsl_type(a.dtypes.get("x", "float32")) else "scalar")
+        return Plan(
+            (a["x"],),
+            (step,),
+            "vec4" if dict(step.consts)["IN"] != wgsl_type(a.dtypes.get("x", "float32")) else "scalar",
+        )
 
 
 unary("aten.sigmoid.default", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)))

@@ -49,7 +49,7 @@ def sdpa(a: Args, limits: Limits) -> Plan:
     if not prod(q):
         return Plan((q,), (), "empty")
     scores = (*q[:3], k[2])
-    mask = a["mask"] if "mask" in a else ()
+    mask = a.get("mask") or ()
     need(broadcast(scores, mask) == scores, f"the mask has dims {list(mask)}, the scores {list(scores)}")
     strides = broadcast_strides(mask, scores)
     step = Step(

@@ -1,4 +1,4 @@
-"""wr.greedy: the id of the largest logit of the last row, so that a decode loop reads four bytes and not the vocabulary."""
+"""wr.greedy: the id of the largest logit of the last row, so that decoding reads four bytes, not the vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""et_vk.linear_q4gsw: f32 rows times a 4-bit, group-scaled weight; its fused forms; and the embedding that shares its table."""
+"""et_vk.linear_q4gsw: f32 rows times a 4-bit, group-scaled weight; its fused forms; the embedding with the same table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..kernel import Consts
 from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, fold, need, op
 from ..shapes import Dims, align, ceil_div, prod, rows_of
 from . import q4
@@ -94,7 +95,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
 )
 def linear_q4gsw(a: Args, limits: Limits) -> Plan:
     n, group = a.max_dims["out"][-1], a.int("group")
-    m, k = check(a["x"], a["w"], a["scales"], a["bias"] if "bias" in a else None, n, group)
+    m, k = check(a["x"], a["w"], a["scales"], a.get("bias"), n, group)
     out = (*a["x"][:-1], n)
     if not m:
         return Plan((out,), (), "empty")
@@ -116,7 +117,7 @@ def route(m: int) -> str:
     return "gemv" if m == 1 else "gemm"
 
 
-# -- fused forms: rms_norm -> one to three linears (or gate and up of a SwiGLU) -> residual --------------------------------
+# -- fused forms: rms_norm -> one to three linears (or gate and up of a SwiGLU) -> residual ---------------------------
 
 
 def _parts(a: Args) -> int:
@@ -142,11 +143,23 @@ def fused_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Pac
     weights = [(t[f"w{i}"], t[f"scales{i}"]) for i in range(count)]
     packed = {"w": q4.texels(weights, group, limits)}
     if a.attrs["bias"]:
-        packed["bias"] = Packed(bias_strips([t[f"bias{i}"] for i in range(count)], [w.shape[0] for w, _ in weights], limits))
+        packed["bias"] = Packed(
+            bias_strips([t[f"bias{i}"] for i in range(count)], [w.shape[0] for w, _ in weights], limits)
+        )
     return packed
 
 
-def _fused_case(m: int, k: int, widths: tuple[int, ...], *live: int, swiglu: bool = False, bias: bool = False, norm: bool = False, res: bool = False, group: int = 32) -> Case:
+def _fused_case(
+    m: int,
+    k: int,
+    widths: tuple[int, ...],
+    *live: int,
+    swiglu: bool = False,
+    bias: bool = False,
+    norm: bool = False,
+    res: bool = False,
+    group: int = 32,
+) -> Case:
     dims: dict[str, Dims] = {"x": (1, m, k)}
     dtypes = {}
     for i, n in enumerate(widths):
@@ -158,7 +171,14 @@ def _fused_case(m: int, k: int, widths: tuple[int, ...], *live: int, swiglu: boo
         dims["norm"] = (k,)
     if res:
         dims["res"] = (1, m, widths[0])
-    attrs = {"w": (True,) * len(widths), "scales": (True,) * len(widths), "group": group, "bias": (True,) * len(widths) * bias, "eps": 1e-5, "swiglu": swiglu}
+    attrs = {
+        "w": (True,) * len(widths),
+        "scales": (True,) * len(widths),
+        "group": group,
+        "bias": (True,) * len(widths) * bias,
+        "eps": 1e-5,
+        "swiglu": swiglu,
+    }
     shapes = tuple({"x": (1, s, k)} | ({"res": (1, s, widths[0])} if res else {}) for s in live)
     return Case(dims, attrs, shapes, dtypes, tol=1e-5)
 
@@ -167,11 +187,14 @@ def fused(a: Args, limits: Limits) -> Plan:
     group, count = a.int("group"), _parts(a)
     widths = tuple(a[f"w{i}"][0] for i in range(count))
     for i, n in enumerate(widths):
-        m, k = check(a["x"], a[f"w{i}"], a[f"scales{i}"], a[f"bias{i}"] if f"bias{i}" in a else None, n, group)
+        m, k = check(a["x"], a[f"w{i}"], a[f"scales{i}"], a.get(f"bias{i}"), n, group)
     swiglu = bool(a.attrs["swiglu"])
     need(not swiglu or widths[0] == widths[1], f"gate and up of different widths {list(widths)}")
     outs = tuple((*a["x"][:-1], n) for n in (widths[:1] if swiglu else widths))
-    need("res" not in a or a["res"] == outs[0], f"the residual has dims {list(a['res']) if 'res' in a else []}, the output {list(outs[0])}")
+    need(
+        "res" not in a or a["res"] == outs[0],
+        f"the residual has dims {list(a['res']) if 'res' in a else []}, the output {list(outs[0])}",
+    )
     need("norm" not in a or a["norm"] == (k,), f"the norm's weight does not have {k} elements")
     if not m:
         return Plan(outs, (), "empty")
@@ -199,12 +222,16 @@ _CASES = {
         _fused_case(3, 64, (37,), 1, res=True, bias=True),
     ),
     2: (_fused_case(6, 64, (36, 20), 1, 4),),
-    3: (_fused_case(9, 96, (96, 32, 36), 1, 2, 7, norm=True, bias=True), _fused_case(3, 128, (64, 32, 32), 1, group=64)),
+    3: (
+        _fused_case(9, 96, (96, 32, 36), 1, 2, 7, norm=True, bias=True),
+        _fused_case(3, 128, (64, 32, 32), 1, group=64),
+    ),
 }
 for _n in (1, 2, 3):
     op(
         f"wr.linear_q4gsw.{_n}",
-        f"x w:tensors scales:tensors group:int bias:tensors norm? eps:num res? swiglu:bool -> [{','.join(f'out{i}' for i in range(_n))}]",
+        "x w:tensors scales:tensors group:int bias:tensors norm? eps:num res? swiglu:bool "
+        f"-> [{','.join(f'out{i}' for i in range(_n))}]",
         reference=fused_reference,
         pack=fused_pack,
         resources=resources,
@@ -213,18 +240,20 @@ for _n in (1, 2, 3):
     )(fused)
 
 
-# -- embedding -------------------------------------------------------------------------------------------------------------
+# -- embedding --------------------------------------------------------------------------------------------------------
 
 
 def embedding_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     w = t["w"] if a.attrs["linear"] else (t["w"] >> 4 | t["w"] << 4).astype(np.uint8)
     v, d = w.shape[0], w.shape[1] * 2
-    table = q4.nibbles(w).astype(np.float64) * np.repeat(t["scales"].astype(np.float64).reshape(v, -1), a.int("group"), 1)
+    table = q4.nibbles(w).astype(np.float64) * np.repeat(
+        t["scales"].astype(np.float64).reshape(v, -1), a.int("group"), 1
+    )
     return [table[t["index"]].reshape((*a["index"], d))]
 
 
 def embedding_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
-    """The table as a linear would have it, so that a tied one is the same texture; the older nibble order is turned here."""
+    """The table as a linear would have it: a tied one is the same texture. The older nibble order is turned here."""
     w, group = t["w"], a.int("group")
     if not a.attrs["linear"]:
         w = (w >> 4 | w << 4).astype(np.uint8)
@@ -266,7 +295,10 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
     dim, group = 2 * half, a.int("group")
     need(group > 0 and dim % group == 0, f"rows of {dim} are not a multiple of the group size {group}")
     need(dim % 32 == 0, f"rows of {dim} are not a multiple of 32")
-    need(prod(a["scales"]) == vocab * dim // group, f"scales have dims {list(a['scales'])} for {vocab} rows of {dim // group} groups")
+    need(
+        prod(a["scales"]) == vocab * dim // group,
+        f"scales have dims {list(a['scales'])} for {vocab} rows of {dim // group} groups",
+    )
     out = (*a["index"], dim)
     count = prod(a["index"])
     if not count:
@@ -274,7 +306,7 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
     work = (count * dim * 9 // 2, count * dim)
     if q4.fits(dim, group, (vocab,), limits):
         blocks = count * dim // 32
-        consts = (
+        consts: Consts = (
             ("WG", limits.profile.lanes),
             ("K", dim),
             ("G", group),
@@ -282,8 +314,14 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
             ("PARTS", q4.parts_for(dim, group, limits)),
             *q4.texture_consts(limits),
         )
-        grid = fold(ceil_div(blocks, consts[0][1]), limits)
-        return Plan((out,), (Step("embedding_q4gsw_strips", (("count", blocks), ("vocab", vocab)), grid, consts, work=work),), "strips")
+        grid = fold(ceil_div(blocks, limits.profile.lanes), limits)
+        return Plan(
+            (out,),
+            (Step("embedding_q4gsw_strips", (("count", blocks), ("vocab", vocab)), grid, consts, work=work),),
+            "strips",
+        )
     lanes = count * dim // 8
     params = (("words", lanes), ("dim", dim), ("group", group), ("vocab", vocab))
-    return Plan((out,), (Step("embedding_q4gsw", params, fold(ceil_div(lanes, WG), limits), (("WG", WG),), work=work),), "plain")
+    return Plan(
+        (out,), (Step("embedding_q4gsw", params, fold(ceil_div(lanes, WG), limits), (("WG", WG),), work=work),), "plain"
+    )

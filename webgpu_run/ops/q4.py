@@ -1,10 +1,10 @@
 """4-bit, group-scaled weights: their bytes, their texels, and the dispatches that multiply by them.
 
-The file has nibbles [N, K/2] (low is the even k, 8 stands for zero) and scales [K/G, N]. Packed, a strip is 4 * LANES columns:
-lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). A strip is one texture row (PARTS rows where it would be wider
-than the widest texture). Along it, for each group of G k: LANES texels with the f32 scales of the lane's four columns,
-then for each 32 k of the group and each of the four columns LANES texels, one a lane, each the 16 bytes of the file:
-nibble j of word q is k = 8 q + j. Weights that are read together (queries, keys and values) follow one another strip by strip.
+The file has nibbles [N, K/2] (low is the even k, 8 stands for zero) and scales [K/G, N]. Packed, a strip is 4 * LANES
+columns: lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). A strip is one texture row (PARTS rows where it
+would be wider than the widest texture). Along it, for each group of G k: LANES texels with the f32 scales of the lane's four
+columns, then for each 32 k of the group and each of the four columns LANES texels, one a lane, each the 16 bytes of the
+file: nibble j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..kernel import Consts
 from ..op import Array, Grid, Limits, Packed, Resource, Step, Window, fold
 from ..shapes import align, ceil_div
 
@@ -50,7 +49,7 @@ def strip_bytes(strips: int, k: int, group: int, limits: Limits) -> int:
 
 
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
-    """Whether these weights can be packed as strips: whole blocks of 32, a row of x in a uniform, a texture tall enough."""
+    """Whether they can be packed as strips: whole blocks of 32, a row of x in a uniform, a texture tall enough."""
     if k % 32 or group % 32 or k % group or k * 4 > limits.max_uniform or k * 4 % limits.uniform_align:
         return False
     if k // group * (1 + group // 8) * limits.profile.lanes > limits.max_texture * (k // group):
@@ -135,9 +134,12 @@ def strip_consts(m: int, k: int, group: int, limits: Limits, *, norm: bool, swig
     profile = limits.profile
     window = 1 if m == 1 else window_rows(k, limits)
     rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
-    # lanes that share columns are joined in workgroup memory, 80 bytes each; there must be a block for every one of them
+    # lanes that share columns are joined in workgroup memory, 80 bytes each, and each needs a block of its own
     splits = min(
-        profile.splits, k // 32, limits.max_workgroup_bytes // (80 * profile.lanes), limits.max_invocations // profile.lanes
+        profile.splits,
+        k // 32,
+        limits.max_workgroup_bytes // (80 * profile.lanes),
+        limits.max_invocations // profile.lanes,
     )
     return {
         "K": k,
@@ -205,7 +207,9 @@ def linear_steps(
                     ("residual", int(residual is not None)),
                     ("eps", eps),
                 ),
-                strip_grid(strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), limits),
+                strip_grid(
+                    strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), limits
+                ),
                 (*consts.items(), *texture_consts(limits)),
                 ((x, Window(first * k * 4, window * k * 4)),),
                 tuple(rename),

@@ -21,14 +21,16 @@ def attention(q: Array, k: Array, v: Array, pos: int, scale: float, causal: bool
     if causal:
         scores = np.where(np.arange(pos + s)[None, None] <= pos + np.arange(s)[None, :, None], scores, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.einsum("hsc,chd->shd", p / p.sum(-1, keepdims=True), v)
+    return np.asarray(np.einsum("hsc,chd->shd", p / p.sum(-1, keepdims=True), v))
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     pos, s = int(a.attrs.get("pos") or 0), a["q"][1]
     kc, vc = t["kc"][0].copy(), t["vc"][0].copy()
     kc[pos : pos + s], vc[pos : pos + s] = t["k"][0], t["v"][0]
-    return [attention(t["q"][0], kc, vc, pos, a.num("scale", a["q"][3] ** -0.5), bool(a.attrs.get("causal", True)))[None]]
+    return [
+        attention(t["q"][0], kc, vc, pos, a.num("scale", a["q"][3] ** -0.5), bool(a.attrs.get("causal", True)))[None]
+    ]
 
 
 def update_step(rows: int, pos_slot: int, row: int, limits: Limits, rename: tuple[tuple[str, str], ...]) -> Step:
@@ -59,7 +61,10 @@ def check(a: Args, q_name: str, k_name: str) -> Bound:
     unsupported("mask" not in a, "an attention mask has no kernel")
     unsupported(bool(a.attrs.get("causal", True)), "attention that is not causal has no kernel")
     for name in (q_name, k_name, "v", "kc", "vc"):
-        need(len(a[name]) == 4 and a[name][0] == 1, f"{name} has dims {list(a[name])}, expected [1, rows, heads, head_dim]")
+        need(
+            len(a[name]) == 4 and a[name][0] == 1,
+            f"{name} has dims {list(a[name])}, expected [1, rows, heads, head_dim]",
+        )
     need(k == a["v"] and cache == a["vc"], f"k {list(k)}, v {list(a['v'])} or their caches differ")
     need(k[2:] == cache[2:] and q[3] == k[3], f"q {list(q)}, k {list(k)} and the cache {list(cache)} do not fit")
     need(q[1] == k[1], f"q has {q[1]} rows, k has {k[1]}")
@@ -122,7 +127,10 @@ def update_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 @op("update_cache.default llama.update_cache.default", "x cache* pos:slot -> out")
 def update_cache(a: Args, limits: Limits) -> Plan:
     x, cache = a["x"], a["cache"]
-    need(len(x) == len(cache) == 4 and x[0] == 1 and x[2:] == cache[2:], f"{list(x)} does not fit the cache {list(cache)}")
+    need(
+        len(x) == len(cache) == 4 and x[0] == 1 and x[2:] == cache[2:],
+        f"{list(x)} does not fit the cache {list(cache)}",
+    )
     need(x[1] <= cache[1], f"{x[1]} rows, the cache holds {cache[1]}")
     bound = Bound("pos", cache[1] - x[1], f"the cache holds {cache[1]} positions, {x[1]} more are asked for")
     steps = (update_step(x[1], a.slots["pos"], prod(x[2:]), limits, ()),) if prod(x) else ()
