@@ -1,4 +1,4 @@
-"""et_vk.linear_q4gsw: f32 rows times a 4-bit, group-scaled weight; its fused forms; the embedding with the same table."""
+"""et_vk.linear_q4gsw: f32 rows times a 4-bit, group-scaled weight; fused forms; the embedding with the same table."""
 
 from __future__ import annotations
 

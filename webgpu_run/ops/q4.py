@@ -2,9 +2,9 @@
 
 The file has nibbles [N, K/2] (low is the even k, 8 stands for zero) and scales [K/G, N]. Packed, a strip is 4 * LANES
 columns: lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). A strip is one texture row (PARTS rows where it
-would be wider than the widest texture). Along it, for each group of G k: LANES texels with the f32 scales of the lane's four
-columns, then for each 32 k of the group and each of the four columns LANES texels, one a lane, each the 16 bytes of the
-file: nibble j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another.
+would be wider than the widest texture). Along it, for each group of G k: LANES texels with the f32 scales of the lane's
+four columns, then for each 32 k of the group and each of the four columns LANES texels, one a lane, each the 16 bytes
+of the file: nibble j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another.
 """
 
 from __future__ import annotations
