@@ -322,8 +322,11 @@ def test_zero_rows() -> None:
 
 
 @pytest.mark.parametrize(("seq", "pos"), [(1, 40), (24, 17), (2, 39), (1, -1), (1, 2**31 - 1)])
-def test_position_past_the_cache(seq: int, pos: int) -> None:
-    engine = Engine(graphs.transformer().graph(), Limits())
+@pytest.mark.parametrize("fused", [False, True])
+def test_position_past_the_cache(fused: bool, seq: int, pos: int) -> None:
+    """As written, the tables' slice is refused first; fused, only the bound of the position is left to refuse it."""
+    b = graphs.transformer()
+    engine = Engine(Graph(fuse.fuse(b.vk(), graphs.ANY), b.bytes_of) if fused else b.graph(), graphs.ANY)
     engine.resize(tokens(24, 16))
     before = (list(engine.plans), dict(engine.live), dict(engine.syms))
     with pytest.raises(ShapeError):
