@@ -75,6 +75,11 @@ def is_play(paragraphs: list[str]) -> bool:
     return named > 0.4 * len(paragraphs)
 
 
+def is_verse(paragraphs: list[str]) -> bool:
+    """More than a third of the text is lines of verse."""
+    return sum(len(p) for p in paragraphs if "\n" in p) > sum(map(len, paragraphs)) / 3
+
+
 def double_quotes(text: str) -> str:
     """'Speech,' in British single quotes -> "Speech," (apostrophes stay)."""
     text = re.sub(r"(^|[\s(\-])'(?=[A-Z\w])(?!tis\b|twas\b|em\b|Tis\b|Twas\b)", r'\1"', text)
@@ -97,7 +102,7 @@ def documents(name: str, raw: str) -> list[str]:
         text = re.sub(r"\[[^\]]*\]|_", "", text)
         text = re.sub(r"[ \t]+", " ", text).strip()
         docs[-1].append(double_quotes(text) if name == "carroll-alice" else text)
-    return ["\n\n".join(d) for d in docs if sum(map(len, d)) > 400 and not is_play(d)]
+    return ["\n\n".join(d) for d in docs if sum(map(len, d)) > 400 and not is_play(d) and not is_verse(d)]
 
 
 def train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:

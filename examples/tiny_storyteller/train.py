@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Train the small Llama on the streams made by corpus.py; the last part is quantization-aware.
 
-    OMP_NUM_THREADS=1 python train.py --work work --minutes 40
+    OMP_NUM_THREADS=1 python train.py --work work
 
-One CPU core is enough.  The schedule follows the fraction of the budget that is spent (wall time, or --steps):
+One CPU core is enough (an hour).  The schedule follows the fraction of the steps that is done:
 
     0.00 - 0.60   windows of 256 tokens, all books
     0.60 - 0.80   windows of 512 tokens
@@ -133,9 +133,9 @@ def rate(p: float) -> float:
 def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--work", type=Path, default=Path("work"), help="directory made by corpus.py (default: work)")
-    ap.add_argument("--minutes", type=float, default=40, help="budget in wall time (default: 40)")
-    ap.add_argument("--steps", type=int, help="budget in steps, instead of --minutes")
+    ap.add_argument("--steps", type=int, default=1800, help="steps of 3072 tokens (default: 1800)")
     ap.add_argument("--save", type=float, default=3, help="minutes between checkpoints (default: 3)")
+    ap.add_argument("--init", type=Path, help="go on from this checkpoint, at 60 %% of the learning rate")
     ap.add_argument("--seed", type=int, default=0)
     args = ap.parse_args()
 
@@ -147,17 +147,21 @@ def main() -> None:
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and n.startswith("layers.")]
     other = [p for n, p in model.named_parameters() if not (p.ndim == 2 and n.startswith("layers."))]
     optimizers = [Muon(hidden, lr=0.02), torch.optim.AdamW(other, lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0)]
-    base = [o.param_groups[0]["lr"] for o in optimizers]
+    base = [o.param_groups[0]["lr"] * (0.6 if args.init else 1) for o in optimizers]
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {cfg}", flush=True)
 
     log: list[dict[str, object]] = []
+    if args.init:
+        before = torch.load(args.init)
+        model.load_state_dict(before["state"], strict=False)  # the output layer is the embedding, kept once
+        log = before["log"]
     begin = last_save = time.monotonic()
     step = seen = 0
     running = 0.0
     progress = 0.0
     while True:
         elapsed = (time.monotonic() - begin) / 60
-        progress = step / args.steps if args.steps else elapsed / args.minutes
+        progress = step / args.steps
         tail = progress >= 0.8
         if tail and not model.quant:
             model.set_quant(True)
