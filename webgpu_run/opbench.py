@@ -23,6 +23,7 @@ from .roofline import Roofline
 from .shapes import Dims
 
 Live = Mapping[str, Dims]
+_CACHES = ("kc", "vc", "cache")
 
 
 def run_ops(
@@ -104,6 +105,9 @@ def _built(op: Op, case: Case, live: Live, device: Device) -> tuple[Runner, list
     """A runner of the op alone, its inputs at a live shape, and what the reference makes of them."""
     for positive in (False, True):  # some ops have no value for some numbers
         arrays = arrays_of(op, case, live)
+        arrays |= {
+            name: np.zeros_like(arrays[name]) for name in _CACHES if name in arrays
+        }  # as every model has them at the start
         if positive:
             arrays = {n: np.abs(a) + a.dtype.type(1) if a.dtype.kind == "f" else a for n, a in arrays.items()}
         want = op.reference(args_of(op, case, live), arrays) if op.reference else []

@@ -42,8 +42,8 @@ class Roofline:
 
     def bandwidth(self, nbytes: int) -> float:
         """GB/s that a kernel may reach on a working set of this size, by the best way there is."""
-        size = next((s for s in sorted(self.copy) if s >= nbytes), max(self.copy))
-        return max(self.copy[size], *(rates[size] for rates in self.reads.values()))
+        sizes = [s for s in self.copy if s >= nbytes] or [max(self.copy)]  # what is true of more is true of less
+        return max(rates[s] for rates in (self.copy, *self.reads.values()) for s in sizes)
 
     def ideal_ns(self, works: Iterable[tuple[int, int]], working_set: int) -> float:
         """The least that dispatches of (bytes, operations) can take: each bound by memory or by arithmetic."""
