@@ -75,6 +75,11 @@ def raw(root: Path, spec: dict[str, Any]) -> Array:
     return data.astype(bool) if spec["dtype"] == "bool" else data
 
 
+def label(op: str, entry: dict[str, Any]) -> str:
+    """Ops by their name, the groups of the native tests marked as such: some share a name."""
+    return f"native: {op}" if "calls" in entry else op
+
+
 def read_cases(directory: Path) -> list[Case]:
     """The cases of one set, in the manifest's order; the outputs of one program are one case."""
     manifest = directory / "manifest.json"
@@ -84,7 +89,7 @@ def read_cases(directory: Path) -> list[Case]:
     for entry in json.loads(manifest.read_text()):
         grouped[entry["op"], entry["pte"]].append(entry)
     return [
-        Case(op, Path(pte).stem.removeprefix(f"{op}__"), str(directory), tuple(entries))
+        Case(label(op, entries[0]), Path(pte).stem.removeprefix(f"{op}__"), str(directory), tuple(entries))
         for (op, pte), entries in grouped.items()
     ]
 
@@ -167,7 +172,11 @@ def table(outcomes: list[Outcome]) -> str:
         first = f": `{bad[0].name}` {bad[0].detail}".replace("|", "\\|").replace("\n", " ")[:160] if bad else ""
         rows.append(f"| {op} | {len(group)} | {len(group) - len(bad)} | {kinds}{first} |")
     passed = sum(o.result == "passed" for o in outcomes)
-    return "\n".join([f"{passed} of {len(outcomes)} cases pass, {len(by_op)} ops and groups.", "", *rows])
+    adapter = shared_device().adapter
+    head = (
+        f"{passed} of {len(outcomes)} cases pass, {len(by_op)} ops and groups, on {adapter.name} ({adapter.backend})."
+    )
+    return "\n".join([head, "", *rows])
 
 
 def write_table(path: Path, text: str) -> None:
@@ -187,7 +196,12 @@ def main() -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="print the cases that pass, too")
     args = parser.parse_args()
     wanted = set(args.ops.split(",")) if args.ops else None
-    cases = [c for directory in args.directories for c in read_cases(directory) if not wanted or c.op in wanted]
+    cases = [
+        c
+        for directory in args.directories
+        for c in read_cases(directory)
+        if not wanted or c.op.removeprefix("native: ") in wanted
+    ]
     outcomes = []
     for outcome in run_all(cases, args.jobs):
         outcomes.append(outcome)
