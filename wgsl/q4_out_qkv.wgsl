@@ -31,7 +31,7 @@ fn turn(v: vec4<f32>, i: u32, pos: u32) -> vec4<f32> {
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
   var y = v;
-  if (params.bias == 1) { y += t_bias[strip * LANES + lane]; }
+  if (lane < params.bias) { y += t_bias[strip * LANES + lane]; }  // no branch on uniforms alone: see q4_out_rows.wgsl
   let n = (strip * LANES + lane) * 4;
   let pos = slot(params.pos_slot) + params.out_row + row;
   let i = n % D / 4;

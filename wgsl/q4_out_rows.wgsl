@@ -23,7 +23,8 @@ fn put(part: u32, at: u32, y: f32) {
 fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
   let at = (params.out_row + row) * wide + n;
   var r = vec4<f32>();
-  if (params.residual == 1) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
+  // not a branch on uniforms alone: lavapipe would put their values into the code and compile it again for each dispatch
+  if (n < params.residual) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
   if (n < wide) { put(part, at, y.x + r.x); }
   if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
   if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
@@ -33,7 +34,7 @@ fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
   var y = v;
-  if (params.bias == 1) { y += t_bias[strip * LANES + lane]; }
+  if (lane < params.bias) { y += t_bias[strip * LANES + lane]; }
   if (strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
   else if (strip < params.strip2) { put_row(1, row, ((strip - params.strip1) * LANES + lane) * 4, params.n1, y); }
   else { put_row(2, row, ((strip - params.strip2) * LANES + lane) * 4, params.n2, y); }

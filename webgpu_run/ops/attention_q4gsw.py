@@ -176,7 +176,7 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                 (
                     ("rows", live),
                     ("out_row", first),
-                    ("bias", int(bool(a.attrs["bias"]))),
+                    ("bias", q4.ALL * bool(a.attrs["bias"])),
                     ("pos_slot", a.slots["pos"]),
                     ("eps", eps),
                 ),

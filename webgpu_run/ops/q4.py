@@ -16,6 +16,8 @@ import numpy as np
 from ..op import Array, Grid, Limits, Packed, Resource, Step, Window, fold
 from ..shapes import align, ceil_div
 
+ALL = 2**31  # lanes or columns with a bias or a residual: every one, or 0
+
 
 def nibbles(w: Array) -> Array:
     """Bytes [N, K/2] to signed 4-bit values [N, K]."""
@@ -203,8 +205,8 @@ def linear_steps(
                     ("up_strip", strips[0]),
                     ("rows", live),
                     ("out_row", first),
-                    ("bias", int(bias)),
-                    ("residual", int(residual is not None)),
+                    ("bias", ALL * bias),
+                    ("residual", ALL * (residual is not None)),
                     ("eps", eps),
                 ),
                 strip_grid(
