@@ -84,13 +84,14 @@ def rows(op: Op, device: Device, repeat: int, roof: Roofline | None) -> Iterator
     for index, case in enumerate(op.cases):
         for live in ({}, *case.live):
             seen: list[Any] = []
+            failed, ran = None, False
             for profile, other in kinds(device):
                 try:
                     runner, inputs, want = _built(op, case, live, other)
-                except RunError:
-                    if other is device:
-                        raise
-                    continue  # a route that this adapter's limits do not have room for
+                except RunError as problem:  # some ops are for one kind of adapter only
+                    failed = failed or problem
+                    continue
+                ran = True
                 outs = runner.call(inputs, CallStats())
                 plan = runner.engine.plans[-1]
                 if plan.steps in seen or not plan.steps:
@@ -99,6 +100,8 @@ def rows(op: Op, device: Device, repeat: int, roof: Roofline | None) -> Iterator
                 works = [step.work for step in plan.steps]
                 times = [_once(runner, inputs) for _ in range(repeat)]
                 yield _row(op, index, case, live, profile.name, plan.route, works, times, error(outs, want), roof)
+            if failed and not ran:
+                raise failed
 
 
 def _built(op: Op, case: Case, live: Live, device: Device) -> tuple[Runner, list[Array], list[Array]]:

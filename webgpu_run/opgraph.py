@@ -15,12 +15,13 @@ import numpy as np
 from .device import Device
 from .graph import Graph
 from .model import Runner
-from .op import Args, Array, Case, Limits, Op, Plan, load_all
+from .op import SOFTWARE, Args, Array, Case, Limits, Op, Plan, load_all
 from .shapes import Dims
 from .source import Span
 from .vk import BoolList, Constant, DoubleList, IntList, OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 
-ANY = Limits(1 << 16, 1024, software=True, subgroups=True, f16=True, uniform_align=32)  # what every op runs on
+# what every op runs on
+ANY = Limits(1 << 16, 1024, software=True, subgroups=True, f16=True, uniform_align=32, profile=SOFTWARE)
 
 
 @dataclass(frozen=True, slots=True)
