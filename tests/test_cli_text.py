@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from command import Result, webgpu_run
 from language import FIXTURES, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
+from samples import add_program
+
+from webgpu_run import ptewrite
 
 STATS = re.compile(
     r"^prefill \d+ tok [\d,.]+ tok/s · decode \d+ tok(?: [\d,.]+ tok/s)? · "
@@ -176,3 +179,15 @@ def test_any_model(tmp_path: Path) -> None:
     assert result.err.startswith("forward ")
     np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), data["logits_0"].reshape(1, -1), atol=1e-4)
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["output_0.npy"]
+
+
+def test_a_model_without_tokens(tmp_path: Path) -> None:
+    ptewrite.write(tmp_path / "add.pte", add_program())
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    np.save(tmp_path / "x.npy", x)
+    result = webgpu_run(tmp_path / "add.pte", "--input", tmp_path / "x.npy", "--check", "--check-resize", "-q")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("output 0  float32 [4, 8]  min ")
+    result = webgpu_run(tmp_path / "add.pte", "--prompt", "x")
+    assert result.code == 4
+    assert "hint: --input x.npy" in result.err

@@ -13,13 +13,16 @@ from language import FIXTURES, byte_tokenizer, word_tokenizer
 
 from webgpu_run.device import Device
 from webgpu_run.errors import ShapeError, UnsupportedError
+from webgpu_run.freshbuild import FreshBuilds
 from webgpu_run.layers import repeated
 from webgpu_run.model import Model, load
+from webgpu_run.numerics import Check, Stepper, check_finite
 from webgpu_run.pte import Method, Tensor
 from webgpu_run.sampling import Sampler
 from webgpu_run.session import Interface, Reply, Session
 from webgpu_run.tokenizer import StopStrings, TextStream, find
 
+FILES = sorted(FIXTURES.glob("*.pte"))
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
 
 
@@ -203,3 +206,19 @@ def test_tiktoken_recognizes_special_tokens(tmp_path: Path) -> None:
     assert tokenizer.encode_plain("<|eot_id|>a") == [tokenizer.id_of("<|eot_id|>"), ord("a")]
     assert tokenizer.id_of("<|eot_id|>") in tokenizer.eos_ids()
     assert tokenizer.decode([256, 0xC3, 0xA9]) == "é"
+
+
+@pytest.mark.parametrize("fuse", [True, False], ids=["fused", "as written"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_checks_pass_on_every_kind_of_file(path: Path, fuse: bool, device: Device) -> None:
+    """Each op against its reference, each call against a fresh build, nothing that is not finite."""
+    model = load(path, device=device, fuse=fuse)
+    check = Check()
+    visitor = FreshBuilds(model, Stepper([check, check_finite], inputs=True))
+    for runner in model.runners:
+        runner.visitor = visitor
+    said(Session(model), [3, 5, 7, 11], 2)
+    assert check.compared
+    assert not check.without
+    assert max(check.worst.values()) < 1e-9
+    assert visitor.compared >= 2

@@ -203,7 +203,7 @@ def _questions(first: str | None, speaker: Speaker) -> Iterator[str]:
                 if not line:
                     return
         except EOFError:
-            speaker.end_line()
+            print(file=sys.stderr)  # the terminal's line is still open
             return
         if line.strip():
             yield line.rstrip("\n")

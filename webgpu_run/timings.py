@@ -104,9 +104,8 @@ def _table(phase: Phase, by: str, width: int) -> Any:
     from rich.text import Text
 
     per = f"{phase.calls} calls, mean of one" if phase.calls > 1 else "one call"
-    table = Table(
-        title=Text(f"{phase.name}: {phase.tokens} tok, {per}"), title_justify="left", box=None, pad_edge=False
-    )
+    tokens = f"{phase.tokens} tok, " if phase.name in ("prefill", "decode") else ""
+    table = Table(title=Text(f"{phase.name}: {tokens}{per}"), title_justify="left", box=None, pad_edge=False)
     detail, rates = by != "layer", width >= 60  # a narrow terminal has room for the times only
     table.add_column({"op": "op", "dispatch": "# op", "layer": "layer"}[by], overflow="fold")
     if detail and rates:
