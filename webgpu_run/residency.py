@@ -15,6 +15,7 @@ from .graph import GPU_DTYPE, Graph, Node
 from .memory import Memory
 from .op import Args, Packed, Resource
 from .resize import Engine
+from .shapes import ITEMSIZE, prod
 
 Progress = Callable[[str, int, int], None]  # what, done, total
 
@@ -70,6 +71,7 @@ class Residency:
         scratch: dict[str, int] = {}
         users: list[tuple[int, str]] = []
         packing = [n for n in graph.nodes if n.op.pack or n.op.resources]
+        packing.sort(key=self._stored_bytes, reverse=True)  # copies are made on the way: the largest while little is held
         for done, node in enumerate(packing):
             if progress:
                 progress("weights", done, len(packing))
@@ -90,6 +92,12 @@ class Residency:
                 self.source(v)
         if progress and packing:
             progress("weights", len(packing), len(packing))
+
+    def _stored_bytes(self, node: Node) -> int:
+        """Bytes of the constants that a node packs."""
+        graph = self.graph
+        held = [graph.tensors[v] for v in node.tensors.values() if node.op.pack and graph.is_constant(v)]
+        return sum(prod(t.max_dims) * ITEMSIZE[t.dtype] for t in held)
 
     def _pack(self, node: Node, args: Args) -> None:
         """Packed constants of a node; equal inputs are packed once, equal results are uploaded once."""
