@@ -20,14 +20,18 @@ from webgpu_run.assets import wgsl_dir
 from webgpu_run.errors import RunError, ShapeError, UnsupportedError
 from webgpu_run.execute import SLOTS
 from webgpu_run.graph import Graph, Node
-from webgpu_run.op import Args, Array, Case, Limits, Op, Plan, Step, fold, load_all
+from webgpu_run.op import SOFTWARE, Args, Array, Case, Limits, Op, Plan, Step, fold, load_all
 from webgpu_run.resize import Engine
 from webgpu_run.shapes import Dims, prod
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
 Q4 = "et_vk.linear_q4gsw.default"
-KINDS = (Limits(), Limits(software=True), Limits(subgroups=True, f16=True, max_workgroups=7, uniform_align=32))
+KINDS = (
+    Limits(),
+    Limits(software=True, subgroups=True, uniform_align=32, profile=SOFTWARE),
+    Limits(subgroups=True, f16=True, max_workgroups=7, uniform_align=32),
+)
 
 
 class Watched(Engine):

@@ -17,7 +17,7 @@ from webgpu_run import fuse, pte
 from webgpu_run.device import Device
 from webgpu_run.graph import Graph
 from webgpu_run.model import Runner
-from webgpu_run.op import Array, Limits
+from webgpu_run.op import SOFTWARE, Array, Limits
 from webgpu_run.resize import Engine
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -79,7 +79,7 @@ def random_shape(rng: np.random.Generator, last: Shape, most: int, context: int)
 @pytest.mark.parametrize("fused", [False, True], ids=["as written", "fused"])
 @pytest.mark.parametrize("name", SOURCES)
 def test_plans(name: str, fused: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    limits = Limits(software=True, subgroups=True, uniform_align=32)
+    limits = Limits(software=True, subgroups=True, uniform_align=32, profile=SOFTWARE)
     graph = graph_of(name, limits, fused=fused)
     engine = Engine(graph, limits)
     rng = np.random.default_rng(len(name) + fused)
