@@ -408,3 +408,14 @@ def test_isolated_crash_is_an_error_line(tmp_path: Path) -> None:
     assert (result.code, result.out) == (6, "")
     assert "webgpu-run: error: the run was ended by SIGABRT\n" in result.err
     assert webgpu_run(TINY, *IDS, "--isolate", "-q").out == webgpu_run(TINY, *IDS, "-q").out
+
+
+def test_47_interrupted_between_chunks_of_a_prompt() -> None:
+    process = start("--prompt", "word " * 300, "--chunk", "1", "-n", "2")
+    while process.poll() is None and not mapped(process, "libLLVM"):
+        time.sleep(0.02)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=180)
+    assert (process.returncode, out) == (130, b"")
+    assert err.rstrip().endswith(b"stop: interrupt") or err.strip() == b""  # or it was still being loaded

@@ -120,14 +120,16 @@ class Session:
         """How many more tokens the context holds."""
         return self.capacity - self.position
 
-    def prefill(self, ids: Sequence[int], phase: str = "prefill") -> Array:
+    def prefill(self, ids: Sequence[int], interrupted: Callable[[], bool] = lambda: False) -> Array:
         """Run these tokens in chunks as large as the file allows; nothing is run when they do not fit."""
         self.interface.check(ids, self.position)
         out: Array | None = None
         for at in range(0, len(ids), self.chunk):
+            if interrupted():
+                raise KeyboardInterrupt
             if self.progress:
                 self.progress("prefill", at, len(ids))
-            out = self.step(ids[at : at + self.chunk], phase)
+            out = self.step(ids[at : at + self.chunk], "prefill")
         if self.progress:
             self.progress("prefill", len(ids), len(ids))
         assert out is not None
@@ -223,7 +225,7 @@ class Reply:
         self.reason = "stop"
 
     def __iter__(self) -> Iterator[int]:
-        token = self.sampler.pick(self.session.prefill(self.prompt), 0)
+        token = self.sampler.pick(self.session.prefill(self.prompt, self.interrupted), 0)
         chooses = self.sampler.greedy and self.session.model.chooses
         while True:
             if token in self.eos:
