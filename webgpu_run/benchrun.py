@@ -12,6 +12,7 @@ from .device import Device, open_device
 from .machine import busy
 from .model import Model
 from .progress import Progress
+from .tune import tune
 
 SEQ_LENS, DECODES = (1, 64, 512), (32,)
 
@@ -29,6 +30,7 @@ def run_model(
     warmup: int,
     chunk: int | None,
     no_fuse: bool,
+    no_tune: bool,
     no_roofline: bool,
     report: str | None,
     form: str | None,
@@ -49,6 +51,8 @@ def run_model(
     if busy():
         warn("the machine is busy with something else: expect noise", quiet)
     opened = open_device(device)
+    if not no_tune:
+        tune(opened)
     reach = Reach.of(program, entry, opened)
     reach.check(asked)
     skipped = [t.label for t in todo if t not in asked and reach.problem(t)]

@@ -147,6 +147,7 @@ class Device:
         )
         self.max_buffer: int = lim["max-buffer-size"]
         self.timestamps = "timestamp-query" in self.features
+        self.tuned = "default"  # how the profile was chosen, see tune.py
         self.allocated = 0  # bytes of buffers and textures alive on this device, as asked for
         self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
-from . import device
+from . import device, tune
 from .device import Adapter
 from .errors import DeviceError, RunError, ShapeError, UnsupportedError
 from .inspection import Binding, inspect
@@ -46,6 +46,8 @@ def examine(choice: str | None, program: Program | None) -> Iterator[Finding]:
     adapter = device.pick(choice, adapters)
     kind = "software: it works, slowly" if adapter.software else adapter.kind
     yield Finding("adapter", True, f"{adapter.name} · {adapter.backend} · {kind} · {adapter.driver}")
+    known = tune.remembered(adapter)
+    yield Finding("kernels", True, f"{known} (measured)" if known else "measured at the first run, then remembered")
     for feature, meaning in _FEATURES.items():
         yield Finding(feature, feature in adapter.features, meaning)
     yield from _limits(adapter, program)

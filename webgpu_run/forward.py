@@ -42,7 +42,14 @@ def forward(program: Program, settings: Settings) -> int:
         for target in targets:
             outfile.check_target(target, [settings.model, *settings.data, *settings.input], "--output")
     with Progress(quiet=settings.quiet) as progress:
-        model = Model(program, settings.device, method=settings.method, fuse=not settings.no_fuse, progress=progress)
+        model = Model(
+            program,
+            settings.device,
+            method=settings.method,
+            fuse=not settings.no_fuse,
+            tune=not settings.no_tune,
+            progress=progress,
+        )
     reports = Reports(settings, model, zero_ns)
     start = time.perf_counter_ns()
     with interrupts.limit(settings.timeout):

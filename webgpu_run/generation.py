@@ -37,7 +37,14 @@ def generate(program: Program, settings: Settings) -> int:
     tokenizer, prompt, ids = _prompt(settings, interface)
     template = find_template(tokenizer, settings.template) if settings.chat and tokenizer else None
     with Progress(quiet=settings.quiet) as progress:
-        model = Model(program, settings.device, method=settings.method, fuse=not settings.no_fuse, progress=progress)
+        model = Model(
+            program,
+            settings.device,
+            method=settings.method,
+            fuse=not settings.no_fuse,
+            tune=not settings.no_tune,
+            progress=progress,
+        )
         reports = Reports(settings, model, zero_ns)
         session = Session(
             model,
@@ -92,7 +99,8 @@ class Speaker:
         """The device, and a seed nobody chose."""
         quiet, device = self.settings.quiet, self.session.model.device
         if not quiet and (self.settings.verbose or sys.stderr.isatty()):
-            self._aside(f"{device.name}, {device.adapter.driver}" if self.settings.verbose else device.name)
+            more = f", {device.adapter.driver}, kernels: {device.limits.profile.name} ({device.tuned})"
+            self._aside(device.name + more * bool(self.settings.verbose))
         if self.run.seed is not None and self.settings.seed is None and not quiet:
             self._aside(f"seed {self.run.seed}")
 

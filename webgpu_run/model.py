@@ -12,6 +12,7 @@ import numpy as np
 
 from . import budget, pte
 from . import fuse as fusion
+from . import tune as tuning
 from .checks import check_method
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError
@@ -105,6 +106,7 @@ class Model:
         *,
         method: str | None = None,
         fuse: bool = True,
+        tune: bool = True,
         progress: Progress | None = None,
     ) -> None:
         self.program = program
@@ -113,6 +115,8 @@ class Model:
         check_method(self.method)
         self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_device(device)
+        if tune and self.device is not device:  # a device that is given keeps the profile it has
+            tuning.tune(self.device)
         self.stats = CallStats()
         engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         budget.check(engines, self.device.limits, self.device.max_buffer)
@@ -203,7 +207,11 @@ def load(
     device: Device | str | None = None,
     method: str | None = None,
     fuse: bool = True,
+    tune: bool = True,
     progress: Progress | None = None,
 ) -> Model:
-    """Open a .pte (with these .ptd files, or those beside it) and make its method ready to run."""
-    return Model(pte.load(path, data), device, method=method, fuse=fuse, progress=progress)
+    """Open a .pte (with these .ptd files, or those beside it) and make its method ready to run.
+
+    With `tune` a device that is opened here gets the kernels that were measured to be fastest on it.
+    """
+    return Model(pte.load(path, data), device, method=method, fuse=fuse, tune=tune, progress=progress)

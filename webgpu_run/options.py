@@ -57,6 +57,7 @@ class Settings:
     dump: tuple[str, ...] = ()
     stats: str = "line"
     no_fuse: bool = False
+    no_tune: bool = False
     timeout: float | None = None
     isolate: bool = False
     quiet: bool = False
@@ -156,6 +157,7 @@ _OPTIONS = (
         "--stats", type=click.Choice(STATS), default="line", help="The last line on stderr, for people or programs."
     ),
     click.option("--no-fuse", is_flag=True, help="Run the graph as it was written."),
+    click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best."),
     click.option("--timeout", type=_Number(0, above=True), metavar="S", help="Give up on a call that takes longer."),
     click.option("--isolate", is_flag=True, help="Run in a child process, so that a driver's crash is an error line."),
 )
