@@ -71,7 +71,7 @@ class Residency:
         scratch: dict[str, int] = {}
         users: list[tuple[int, str]] = []
         packing = [n for n in graph.nodes if n.op.pack or n.op.resources]
-        packing.sort(key=self._stored_bytes, reverse=True)  # copies are made on the way: the largest while little is held
+        packing.sort(key=self._stored_bytes, reverse=True)  # it takes copies: the largest while little is held
         for done, node in enumerate(packing):
             if progress:
                 progress("weights", done, len(packing))

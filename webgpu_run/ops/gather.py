@@ -65,7 +65,7 @@ def _halves(a: Args) -> bool:
 
 def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     """An f16 table stays f16: at a quarter of a million rows it is the largest thing in a file."""
-    return {"table": Packed(t["table"].view(np.uint32) if _halves(a) else t["table"].astype(np.float32))}
+    return {"table": Packed(t["table"].view(np.uint32) if _halves(a) else t["table"].astype(np.float32, copy=False))}
 
 
 @op(
