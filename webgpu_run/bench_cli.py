@@ -129,6 +129,9 @@ How to read a row:
 @click.option("-w", "--warmup", type=click.IntRange(0, 10000), default=2, show_default=True, help="Runs before them.")
 @click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call.")
 @click.option("--no-fuse", is_flag=True, help="Run the graph as it was written.")
+@click.option(
+    "--kv", type=click.Choice(("f32", "f16")), default="f32", help="How the KV cache is stored; f16 halves it."
+)
 @click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best.")
 @click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves '% roof' empty.")
 @click.option("--report", metavar="OUT.html", help="Also write one self-contained page with plots.")

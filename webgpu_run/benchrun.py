@@ -31,6 +31,7 @@ def run_model(
     chunk: int | None,
     no_fuse: bool,
     no_tune: bool,
+    kv: str,
     no_roofline: bool,
     report: str | None,
     form: str | None,
@@ -60,7 +61,7 @@ def run_model(
     if skipped:
         warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
     with Progress(quiet=quiet, still=True) as progress:
-        loaded = Model(program, opened, method=method, fuse=not no_fuse, progress=progress)
+        loaded = Model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress)
         roof = None if no_roofline else roofline.measure(opened, progress)
         bench = Bench(loaded, reach, chunk=chunk)
         shared = facts(opened, program)

@@ -30,6 +30,7 @@ HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -
 _BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
 _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
+TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
 
 
 def _wgpu() -> Any:
@@ -247,30 +248,32 @@ class Device:
         self.allocated += rows.nbytes
         return made.create_view()
 
-    def image(self, width: int, height: int, what: str = "image") -> Any:
-        """An rgba32float storage texture, zero at first, that kernels write and read."""
+    def image(self, width: int, height: int, what: str = "image", texel: str = "rgba32float") -> Any:
+        """A storage texture, zero at first, that kernels write and read."""
+        nbytes = width * height * TEXEL_BYTES[texel]
         if max(height, width) > self.limits.max_texture:
             raise DeviceError(
                 f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side"
             )
         use = self.wgpu.TextureUsage
-        with self._errors(f"{what} of {width * height * 16:,} bytes"):
+        with self._errors(f"{what} of {nbytes:,} bytes"):
             made = self.handle.create_texture(
                 size=(width, height, 1),
-                format="rgba32float",
+                format=texel,
                 usage=use.STORAGE_BINDING | use.COPY_SRC | use.COPY_DST,  # copies are for comparing runs
             )
-        self.allocated += width * height * 16
+        self.allocated += nbytes
         return made.create_view()
 
     def zero_image(self, image: Any) -> None:
         width, height, _ = image.texture.size
-        rows = min(height, max(1, (8 << 20) // (width * 16)))
-        zeros = np.zeros((rows, width, 4), np.float32)
+        pitch = width * TEXEL_BYTES[image.texture.format]
+        rows = min(height, max(1, (8 << 20) // pitch))
+        zeros = np.zeros((rows, pitch), np.uint8)
         with self._errors("upload"):
             for y in range(0, height, rows):
                 part = zeros[: height - y]
-                layout = {"bytes_per_row": width * 16, "rows_per_image": len(part)}
+                layout = {"bytes_per_row": pitch, "rows_per_image": len(part)}
                 target = {"texture": image.texture, "origin": (0, y, 0)}
                 self.handle.queue.write_texture(target, part, layout, (width, len(part), 1))
                 self._flush(part.nbytes)
@@ -280,7 +283,7 @@ class Device:
         width, height, _ = image.texture.size
         with self._errors("readback"):
             self.check()
-            layout = {"bytes_per_row": width * 16, "rows_per_image": height}
+            layout = {"bytes_per_row": width * TEXEL_BYTES[image.texture.format], "rows_per_image": height}
             return self.handle.queue.read_texture({"texture": image.texture}, layout, (width, height, 1))
 
     def _flush(self, nbytes: int) -> None:

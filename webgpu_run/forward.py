@@ -48,6 +48,7 @@ def forward(program: Program, settings: Settings) -> int:
             method=settings.method,
             fuse=not settings.no_fuse,
             tune=not settings.no_tune,
+            kv=settings.kv,
             progress=progress,
         )
     reports = Reports(settings, model, zero_ns)

@@ -89,8 +89,9 @@ class _Fresh:
             same_bits(a, b, f"state {k}")
         images = zip(self.executor.resident.images, runner.executor.resident.images, strict=True)
         for k, (mine, other) in enumerate(images):
-            a, b = (np.frombuffer(device.read_image(x), np.float32) for x in (other, mine))
-            same_bits(a, b, f"cache {k}")
+            kind = np.dtype(np.float16 if mine.texture.format == "rgba16float" else np.float32)
+            texels = [np.frombuffer(device.read_image(x), kind) for x in (other, mine)]
+            same_bits(texels[0], texels[1], f"cache {k}")
 
     def _prepare(self, delta: Delta) -> None:
         if self._first:

@@ -43,6 +43,7 @@ def generate(program: Program, settings: Settings) -> int:
             method=settings.method,
             fuse=not settings.no_fuse,
             tune=not settings.no_tune,
+            kv=settings.kv,
             progress=progress,
         )
         reports = Reports(settings, model, zero_ns)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ class Model:
         method: str | None = None,
         fuse: bool = True,
         tune: bool = True,
+        kv: str = "f32",
         progress: Progress | None = None,
     ) -> None:
         self.program = program
@@ -117,6 +119,9 @@ class Model:
         self.device = device if isinstance(device, Device) else open_device(device)
         if tune and self.device is not device:  # a device that is given keeps the profile it has
             tuning.tune(self.device)
+        if kv != self.device.limits.kv:
+            self.device = copy.copy(self.device)
+            self.device.limits = replace(self.device.limits, kv=kv)
         self.stats = CallStats()
         engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         budget.check(engines, self.device.limits, self.device.max_buffer)
@@ -208,10 +213,12 @@ def load(
     method: str | None = None,
     fuse: bool = True,
     tune: bool = True,
+    kv: str = "f32",
     progress: Progress | None = None,
 ) -> Model:
     """Open a .pte (with these .ptd files, or those beside it) and make its method ready to run.
 
-    With `tune` a device that is opened here gets the kernels that were measured to be fastest on it.
+    With `tune` a device that is opened here gets the kernels that were measured to be fastest on it. With `kv` f16 the
+    KV cache takes half the memory.
     """
-    return Model(pte.load(path, data), device, method=method, fuse=fuse, tune=tune, progress=progress)
+    return Model(pte.load(path, data), device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)

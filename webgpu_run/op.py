@@ -59,6 +59,7 @@ class Limits:
     f16: bool = False
     software: bool = False  # a CPU adapter
     profile: Profile = GPU
+    kv: str = "f32"  # or f16: how KV caches are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ class Resource:
 
     nbytes: int
     state: bool = False
-    texture: tuple[int, int] | None = None  # width, height of an rgba32float image
+    texture: tuple[int, int] | None = None  # width, height of an image
+    texel: str = "rgba32float"
 
 
 @dataclass(frozen=True, slots=True)

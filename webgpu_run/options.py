@@ -19,6 +19,7 @@ else:
 TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
 STATS = ("line", "json", "none")
+KV = ("f32", "f16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class Settings:
     stats: str = "line"
     no_fuse: bool = False
     no_tune: bool = False
+    kv: str = "f32"
     timeout: float | None = None
     isolate: bool = False
     quiet: bool = False
@@ -157,6 +159,7 @@ _OPTIONS = (
         "--stats", type=click.Choice(STATS), default="line", help="The last line on stderr, for people or programs."
     ),
     click.option("--no-fuse", is_flag=True, help="Run the graph as it was written."),
+    click.option("--kv", type=click.Choice(KV), default="f32", help="How the KV cache is stored; f16 halves it."),
     click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best."),
     click.option("--timeout", type=_Number(0, above=True), metavar="S", help="Give up on a call that takes longer."),
     click.option("--isolate", is_flag=True, help="Run in a child process, so that a driver's crash is an error line."),

@@ -125,7 +125,7 @@ class Residency:
 
     def _state(self, node: Node, name: str, resource: Resource) -> Any:
         if resource.texture:
-            image = self.device.image(*resource.texture, f"{node.op.short} {name}")
+            image = self.device.image(*resource.texture, f"{node.op.short} {name}", resource.texel)
             self.images.append(image)
             return image
         buffer = self.device.buffer(resource.nbytes, f"{node.op.short} {name}")

@@ -9,8 +9,8 @@ struct Params { rows: u32, out_row: u32, bias: u32, pos_slot: u32, eps: f32 }
 @group(0) @binding(6) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(7) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(8) var<storage, read_write> t_q: array<f32>;
-@group(0) @binding(9) var t_kt: texture_storage_2d<rgba32float, write>;
-@group(0) @binding(10) var t_vt: texture_storage_2d<rgba32float, write>;
+@group(0) @binding(9) var t_kt: texture_storage_2d<$CACHE, write>;
+@group(0) @binding(10) var t_vt: texture_storage_2d<$CACHE, write>;
 
 const D4: u32 = D / 4;
 

@@ -11,8 +11,8 @@ struct Params { quads_q: u32, quads_k: u32, pos_slot: u32 }
 @group(0) @binding(5) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(6) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(7) var<storage, read_write> t_q: array<vec4<f32>>;
-@group(0) @binding(8) var t_kt: texture_storage_2d<rgba32float, write>;
-@group(0) @binding(9) var t_vt: texture_storage_2d<rgba32float, write>;
+@group(0) @binding(8) var t_kt: texture_storage_2d<$CACHE, write>;
+@group(0) @binding(9) var t_vt: texture_storage_2d<$CACHE, write>;
 
 const D4: u32 = D / 4;
 const HALF4: u32 = TABLE / 8;  // of the two halves, in fours

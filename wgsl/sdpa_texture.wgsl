@@ -6,8 +6,8 @@ struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(2) var<uniform> t_q: array<vec4<f32>, WINDOW * HEADS * D / 4>;
-@group(0) @binding(3) var t_kt: texture_storage_2d<rgba32float, read>;  // texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8)
-@group(0) @binding(4) var t_vt: texture_storage_2d<rgba32float, read>;  // texel ((head * 8 + pos % 8) * D/4 + d/4, pos / 8)
+@group(0) @binding(3) var t_kt: texture_storage_2d<$CACHE, read>;  // texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8)
+@group(0) @binding(4) var t_vt: texture_storage_2d<$CACHE, read>;  // texel ((head * 8 + pos % 8) * D/4 + d/4, pos / 8)
 @group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
 
 const D4: u32 = D / 4;

@@ -64,12 +64,18 @@ def on_textures(a: Args, limits: Limits) -> bool:
     )
 
 
+def cache_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
+    """What a texel of a cache is."""
+    return (("CACHE", "rgba32float" if limits.kv == "f32" else "rgba16float"),)
+
+
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     seq, heads, dim = a["xq"][1:]
     if not on_textures(a, limits):
         kv = Resource(prod(a["kc"]) * 4, state=True)
         return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv}
-    cache = Resource(0, state=True, texture=(a["xk"][2] * dim * 2, ceil_div(a["kc"][1], 8)))
+    size, texel = (a["xk"][2] * dim * 2, ceil_div(a["kc"][1], 8)), dict(cache_consts(limits))["CACHE"]
+    cache = Resource(prod(size) * (16 if limits.kv == "f32" else 8), state=True, texture=size, texel=texel)
     rows = 1 if seq == 1 else align(seq, q4.window_rows(heads * dim, limits))
     return {"q": Resource(rows * heads * dim * 4), "kt": cache, "vt": cache}
 
@@ -160,6 +166,7 @@ def _turn_step(a: Args, limits: Limits) -> Step:
             ("TABLE", a["cos"][1]),
             ("ABSOLUTE", int(a.attrs["absolute"])),
             ("HALVES", int(a.attrs["halves"])),
+            *cache_consts(limits),
         ),
         work=(32 * (quads[0] + 2 * quads[1]), 12 * (quads[0] + quads[1])),
     )
@@ -185,7 +192,11 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
                     ("scale", a.num("scale", dim**-0.5)),
                 ),
                 (heads // share, ceil_div(live, rows), 1),
-                (("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", share), ("QROWS", rows), ("WINDOW", window)),
+                (
+                    *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", share), ("QROWS", rows)),
+                    ("WINDOW", window),
+                    *cache_consts(limits),
+                ),
                 (("q", Window(first * heads * dim * 4, window * heads * dim * 4)),),
                 work=(8 * live * heads * dim, 0),
             )

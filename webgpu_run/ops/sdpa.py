@@ -102,6 +102,7 @@ def sdpa(a: Args, limits: Limits) -> Plan:
 
 def attend_steps(a: Args, q: Dims, kv_heads: int, limits: Limits) -> tuple[Step, ...]:
     """Attention of every query over the caches, which hold its own row already."""
+    unsupported(limits.kv == "f32", f"a {limits.kv} KV cache has kernels only where caches are textures; try --kv f32")
     seq, heads, dim = q[1:]
     step = Step(
         "sdpa",
