@@ -36,11 +36,12 @@ class Profile:
     shuffle: bool = False  # x, and attention's scores, go round subgroups of at least 8
     image_cache: bool = False  # KV caches are textures (needs shuffle)
     workgroup: int = 64  # of the row-wise kernels
+    tiled: bool = True  # many rows go through tiles in workgroup memory
 
 
 GPU = Profile()
-SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32)
-PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32)  # without subgroups
+SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False)
+PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False)  # without subgroups
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 from ..op import Array, Grid, Limits, Packed, Resource, Step, Window, fold
 from ..shapes import align, ceil_div
 
+TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
 ALL = 2**31  # lanes or columns with a bias or a residual: every one, or 0
 
 
@@ -159,6 +160,14 @@ def strip_consts(m: int, k: int, group: int, limits: Limits, *, norm: bool, swig
     }
 
 
+def tiled(m: int, limits: Limits) -> bool:
+    """Whether this many rows go through linear_q4gsw_tiled.wgsl."""
+    lanes = limits.profile.lanes
+    shared = 32 * (lanes + TILE_ROWS // 4) * 16
+    fits = shared <= limits.max_workgroup_bytes and lanes * 8 <= limits.max_invocations
+    return limits.profile.tiled and m >= TILE_ROWS // 4 and fits
+
+
 def linear_steps(
     m: int,
     k: int,
@@ -185,6 +194,10 @@ def linear_steps(
     edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
     consts = strip_consts(m, k, group, limits, norm=fold_norm, swiglu=swiglu)
     window, rows = consts["WINDOW"], consts["ROWS"]
+    kernel = "linear_q4gsw_strips_subgroup" if limits.profile.shuffle else "linear_q4gsw_strips"
+    if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
+        kernel, window, rows = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS
+        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")} | {"STRIPS": 1}
     rename = [("x", x), ("norm", norm if fold_norm and norm else "none"), ("res", residual or "none")]
     if not bias:
         rename.append(("bias", "none"))
@@ -195,7 +208,7 @@ def linear_steps(
         live = min(window, m - first)
         steps.append(
             Step(
-                "linear_q4gsw_strips_subgroup" if limits.profile.shuffle else "linear_q4gsw_strips",
+                kernel,
                 (
                     ("n0", wide[0]),
                     ("n1", wide[1]),
