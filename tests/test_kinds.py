@@ -23,6 +23,7 @@ def test_kind(name: str, device: Device) -> None:
     """Largest difference in logits, and the best token of every row."""
     found = measure(open_kind(name, device), golden(name))
     assert found.relative <= KINDS[name].limit, found
+    assert found.exact >= found.calls - KINDS[name].loose, found
     assert found.agree == found.rows, found
 
 
@@ -34,6 +35,7 @@ def test_kind_as_written(name: str, device: Device) -> None:
     """The same without fusion: the ops as the exporter spells them."""
     found = measure(open_kind(name, device, fuse=False), golden(name)[:11])
     assert found.relative <= KINDS[name].limit, found
+    assert found.exact >= found.calls - KINDS[name].loose, found
     assert found.agree == found.rows, found
 
 

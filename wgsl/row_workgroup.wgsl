@@ -2,6 +2,7 @@
 var<workgroup> parts: array<vec4<f32>, WG>;
 
 fn joined(found: Row, lane: u32) -> Row {
+  workgroupBarrier();  // an earlier row may still be read
   parts[lane] = vec4<f32>(found.low, found.high, found.square, 0.0);
   workgroupBarrier();
   for (var half = WG / 2u; half > 0u; half /= 2u) {
