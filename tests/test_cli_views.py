@@ -15,10 +15,11 @@ from language import FIXTURES
 
 MODEL = FIXTURES / "tiny_dyn.pte"
 PROMPT = ("--prompt-ids", "5,6,7,8", "-n", "4")
+WIDE = {"COLUMNS": "160"}
 
 
 def test_trace_resize_as_a_tree() -> None:
-    result = webgpu_run(MODEL, *PROMPT, "--trace-resize")
+    result = webgpu_run(MODEL, *PROMPT, "--trace-resize", env=WIDE)
     assert result.code == 0
     lines = result.err.splitlines()
     assert lines[0].startswith("call 1 · prefill 4 tok @ 0 · ")
@@ -31,7 +32,7 @@ def test_trace_resize_as_a_tree() -> None:
 
 
 def test_trace_resize_many_calls_are_one_line() -> None:
-    result = webgpu_run(MODEL, "--prompt-ids", "5,6", "-n", "9", "--trace-resize")
+    result = webgpu_run(MODEL, "--prompt-ids", "5,6", "-n", "9", "--trace-resize", env=WIDE)
     assert any(line.startswith("calls 3–9 · decode 1 tok @ 3–9 · each: 0 of ") for line in result.err.splitlines())
 
 
@@ -51,7 +52,7 @@ def test_trace_resize_for_programs() -> None:
 
 @pytest.mark.parametrize("by", ["op", "dispatch", "layer"])
 def test_timings(by: str) -> None:
-    result = webgpu_run(MODEL, *PROMPT, "--timings", by)
+    result = webgpu_run(MODEL, *PROMPT, "--timings", by, env=WIDE)
     assert result.code == 0
     assert "prefill: 4 tok, one call" in result.err
     assert "decode: 3 tok, 3 calls, mean of one" in result.err
