@@ -233,6 +233,7 @@ ROUTES = {
     "linear_vec4": "gem[vm]",
     "linear_q4gsw": "plain-gem[vm]",
     "linear_q4gsw_strips": r"gem[vm](\+norm)?(\+add|\+swiglu)?",
+    "linear_q4gsw_tiled": r"gemm(\+norm)?(\+add|\+swiglu)?",
     "quantize_rows": r"rows(\+norm)?",
     "reduce": "rows|strided",
     "rms_norm": "scalar",
