@@ -249,6 +249,15 @@ def test_not_a_swiglu(what: str) -> None:
     assert fused_names(b)[MUL] == (1 if what == "no silu" else 2)
 
 
+def test_not_the_sigmoid_of_the_gate() -> None:
+    """gate * sigmoid(other) * up, where the gate has two readers as in a SwiGLU."""
+    b = Small()
+    gate, up = b.linear(b.x, 32), b.linear(b.x, 32)
+    other = b.call(SIGMOID, b.input((1, 5, 32)))
+    b.output(b.call(MUL, b.call(MUL, gate, other), up), b.call("aten.relu.default", gate))
+    assert fused_names(b)[MUL] == 2
+
+
 def siblings(k: int, *linears: dict[str, Any]) -> Counter[str]:
     b = Small(k)
     b.output(*(b.linear(b.x, **kw) for kw in linears))
@@ -317,10 +326,10 @@ def attention(
     tables = [b.constant(np.ones((20, 4), np.float32)) for _ in range(2)]
     first = {"pos": pos, "zero": zero}[start]
     cos, sin = (b.call("aten.slice_copy.Tensor", t, 0, first, end, step, out=(6, 4)) for t in tables)
-    rq, rk = b.call("et_vk.apply_rotary_emb.default", q, k, cos, sin)
     caches = [b.constant(np.zeros((1, 20, 2, 8), np.float32)) for _ in range(2)]
     live = b.call("sym_size.int", q, 1)
     for _ in range(1 + share):
+        rq, rk = b.call("et_vk.apply_rotary_emb.default", q, k, cos, sin)
         key = k if other_k else rk
         b.output(b.call("sdpa_with_kv_cache.default", rq, key, v, *caches, pos, live, None, 0.0, True, None))
     if keep_q:
