@@ -92,7 +92,8 @@ class Reports:
         if self._hold:
             self._held += items
             return
-        self._show_all([item if isinstance(item, str) else as_tree(item) for item in items])
+        for item in items:
+            self._tell(item if isinstance(item, str) else as_tree(item))
 
     def _show_all(self, items: Sequence[Any]) -> None:
         for item in items:
@@ -125,8 +126,8 @@ class Reports:
         elif s.stats == "line" and not s.quiet:
             self._tell(run.line(self.model.device.allocated))
 
-    def _tell(self, line: str) -> None:
-        """One line, which only a terminal may fold."""
+    def _tell(self, line: Any) -> None:
+        """A line or a tree of lines, which only a terminal may fold."""
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     def _passed(self) -> list[str]:
