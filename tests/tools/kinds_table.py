@@ -17,7 +17,7 @@ from webgpu_run.device import open_device  # noqa: E402
 def main() -> None:
     device = open_device(sys.argv[1] if len(sys.argv) > 1 else None)
     print(f"On {device.name}:\n")
-    print("| kind of file | fixture | tokens | largest logit difference | of the range | within 1e-5 | same best token |")
+    print("| kind | fixture | tokens | largest logit difference | of the range | within 1e-5 | same best token |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for name, kind in KINDS.items():
         found = measure(open_kind(name, device), golden(name))
