@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from .terminal import aside
 from .timeline import Timeline
 from .timings import Timings, as_dict, as_tables
 from .trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
+
+TREE_WIDTH = 240  # in a pipe: no line of a tree is folded
 
 
 class Reports:
@@ -92,8 +95,12 @@ class Reports:
         if self._hold:
             self._held += items
             return
+        wide = None if self.console.is_terminal or os.environ.get("COLUMNS") else TREE_WIDTH
         for item in items:
-            self._tell(item if isinstance(item, str) else as_tree(item))
+            if isinstance(item, str):
+                self._tell(item)
+            else:
+                self.console.print(as_tree(item), width=wide)
 
     def _show_all(self, items: Sequence[Any]) -> None:
         for item in items:
@@ -126,8 +133,8 @@ class Reports:
         elif s.stats == "line" and not s.quiet:
             self._tell(run.line(self.model.device.allocated))
 
-    def _tell(self, line: Any) -> None:
-        """A line or a tree of lines, which only a terminal may fold."""
+    def _tell(self, line: str) -> None:
+        """One line, which only a terminal may fold."""
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     def _passed(self) -> list[str]:
