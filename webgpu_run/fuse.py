@@ -29,21 +29,27 @@ class _Graph:
         self.vk = vk
         self.values: list[Value] = list(vk.values)
         self.chain: list[OperatorCall | None] = list(vk.chain)
-        self._map()
-
-    def _map(self) -> None:
         self.maker: dict[int, int] = {}
-        self.readers: dict[int, list[int]] = {}
-        for i, call in enumerate(self.chain):
-            if call is None:
-                continue
+        self.readers: dict[int, list[int]] = {v: [len(self.chain)] for v in vk.output_ids}
+        for i in range(len(self.chain)):
+            self._enter(i)
+
+    def _enter(self, i: int) -> None:
+        if (call := self.chain[i]) is not None:
             for v in self.expand(call.args[-1]):
                 self.maker[v] = i
             for arg in call.args[:-1]:
                 for v in self.expand(arg):
                     self.readers.setdefault(v, []).append(i)
-        for v in self.vk.output_ids:
-            self.readers.setdefault(v, []).append(len(self.chain))
+
+    def _leave(self, i: int) -> None:
+        if (call := self.chain[i]) is not None:
+            for v in self.expand(call.args[-1]):
+                self.maker.pop(v, None)
+            for arg in call.args[:-1]:
+                for v in self.expand(arg):
+                    self.readers[v].remove(i)
+            self.chain[i] = None
 
     def expand(self, v: int) -> tuple[int, ...]:
         value = self.values[v]
@@ -64,10 +70,10 @@ class _Graph:
 
     def put(self, at: int, name: str, args: tuple[int, ...], gone: tuple[int, ...]) -> None:
         """Place a call at `at`; the calls at `gone` disappear."""
-        for i in gone:
-            self.chain[i] = None
+        for i in (*gone, at):
+            self._leave(i)
         self.chain[at] = OperatorCall(at, name, args)
-        self._map()
+        self._enter(at)
 
     def done(self) -> VkGraph:
         chain = tuple(call for call in self.chain if call is not None)

@@ -150,7 +150,7 @@ class Program:
         found: dict[str, object] = {}
         for method in self.methods:
             if _is_constant(method):
-                values = [_plain(method.values[i]) for i in method.outputs]
+                values = [_plain(method.values[i], method) for i in method.outputs]
                 found[method.name] = values[0] if len(values) == 1 else values
         return found
 
@@ -180,8 +180,11 @@ def _is_constant(method: Method) -> bool:
     )
 
 
-def _plain(value: EValue) -> object:
-    return list(value.items) if isinstance(value, IntList | DoubleList | BoolList) else value
+def _plain(value: EValue, method: Method) -> object:
+    """As Python has it; the items of an IntList are ids of the values that hold the numbers."""
+    if isinstance(value, IntList):
+        return [method.values[i] for i in value.items]
+    return list(value.items) if isinstance(value, DoubleList | BoolList) else value
 
 
 def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | None = None) -> Program:
