@@ -1,7 +1,7 @@
 """Run and measure ExecuTorch .pte models on any GPU, through WebGPU.
 
-    model = webgpu_run.load("model.pte")
-    logits, = model.run([tokens, position])
+model = webgpu_run.load("model.pte")
+logits, = model.run([tokens, position])
 """
 
 from __future__ import annotations

@@ -183,6 +183,8 @@ def _is_constant(method: Method) -> bool:
 def _plain(value: EValue, method: Method) -> object:
     """As Python has it; the items of an IntList are ids of the values that hold the numbers."""
     if isinstance(value, IntList):
+        if any(not 0 <= i < len(method.values) for i in value.items):
+            raise FormatError(f"a list of {method.name} names values that it does not have")
         return [method.values[i] for i in value.items]
     return list(value.items) if isinstance(value, DoubleList | BoolList) else value
 
