@@ -37,7 +37,9 @@ def agree(name: str, device: Device, most: int = 10**6) -> None:
     want, got = _plain[name, most < 10**6], calls(name, device, fused=True, most=most)
     for key, logits in want.items():
         worst = float(np.abs(got[key] - logits).max() / np.ptp(logits))
-        assert worst <= 1e-5, f"{key}: fused logits are off by {worst:.1e} of the range"
+        # where activations are rounded to 8 bits, the last bit of a norm can turn a rounding the other way
+        limit = 2e-2 if name in ("tiny_8da4w", "tiny_tutorial", "tiny_mixed") else 1e-5
+        assert worst <= limit, f"{key}: fused logits are off by {worst:.1e} of the range"
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
