@@ -4,7 +4,7 @@
     python bench/against.py 29d9765 SmolLM2.pte --lens 16,64 --rounds 2
 
 The earlier revision is checked out into a temporary worktree. Each turn is a process of its own that loads the model,
-warms up with two tokens, then times one prefill a length and a few decode steps from numpy array to numpy array.
+warms up with five tokens, then times one prefill a length and a few decode steps from numpy array to numpy array.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def call(seq, pos):
     start = time.perf_counter()
     model.run([np.ones((1, seq), np.int64), np.asarray([pos])])
     return time.perf_counter() - start
-call(2, 0)
+call(5, 0)
 for seq in lens:
     rows[f"pp{seq}"] = seq / call(seq, 0)
 call(1, 2)

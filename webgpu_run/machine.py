@@ -87,7 +87,7 @@ def sha256(path: Path) -> str:
 def parameters(program: Program) -> int:
     """Trained numbers: a tied table once, two to a byte where they are 4-bit; no scales, tables of angles or caches."""
     load_all()
-    found: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, str | int], int] = {}
     for d, delegate in enumerate(program.method().delegates):
         if delegate.graph is None:
             continue
@@ -98,7 +98,7 @@ def parameters(program: Program) -> int:
                 if tensor.constant < 0 or tensor.mutable or name.startswith(("scales", "cos", "sin", "zero", "sums")):
                     continue
                 packed = 2 if "q4" in node.op.name and name.startswith("w") else 1
-                key = (d, tensor.constant)
+                key = (d, delegate.graph.constants[tensor.constant].key or tensor.constant)
                 found[key] = max(found.get(key, 0), packed * prod(tensor.max_dims))
     return sum(found.values())
 
