@@ -140,6 +140,7 @@ class _Graph:
         self.root = root
         self.path = path
         self.count = len(root["values"])
+        self.empty: dict[int, RunError] = {}
 
     def read(self) -> VkGraph:
         root = self.root
@@ -158,6 +159,9 @@ class _Graph:
         )
         self._check_ids(graph)
         self._check_order(graph)
+        used = {v for call in graph.chain for arg in call.args[:-1] for v in _items(graph, arg)}
+        for v in used.union(graph.input_ids, graph.output_ids) & self.empty.keys():
+            raise self.empty[v]
         return graph
 
     def _error(self, what: str, record: Record, *steps: str | int, kind: type[RunError] = GraphError) -> RunError:
@@ -193,7 +197,10 @@ class _Graph:
             raise self._error(f"rank {len(dims)} is over {MAX_RANK}", table, *where, "dims", kind=ShapeError)
         for axis, dim in enumerate(dims):
             if not 0 < dim < 2**31:
-                raise self._error(f"bad dim {dim}", table, *where, "dims", axis, kind=ShapeError)
+                error = self._error(f"bad dim {dim}", table, *where, "dims", axis, kind=ShapeError)
+                if dim:
+                    raise error
+                self.empty[i] = error  # the exporter writes such tensors for outputs that nothing uses
         if nbytes_of(dims, ITEMSIZE[dtype]) > MAX_NBYTES:
             raise self._error(f"dims {list(dims)} overflow 2^63 bytes", table, *where, "dims", kind=ShapeError)
         if table["constant_id"] >= len(self.root["constants"]):
