@@ -72,6 +72,11 @@ def unary(names: str, expr: str, f: Callable[[Array], Array], schema: str = "x -
 unary("aten.sigmoid.default", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)))
 unary("aten.tanh.default", "tanh(clamp(x, OUT_T(-15), OUT_T(15)))", np.tanh)
 unary("aten.relu.default", "max(x, OUT_T(0))", lambda x: np.maximum(x, 0))
+unary(
+    "aten.hardswish.default",
+    "x * clamp(x + OUT_T(3), OUT_T(0), OUT_T(6)) / OUT_T(6)",
+    lambda x: x * np.clip(x + 3, 0, 6) / 6,
+)
 unary("aten.rsqrt.default", "inverseSqrt(x)", lambda x: 1 / np.sqrt(x), make=positive)
 unary("aten.sqrt.default", "sqrt(x)", np.sqrt, make=positive)
 unary("aten.log.default", "log(x)", np.log, make=positive)
