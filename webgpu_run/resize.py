@@ -34,7 +34,7 @@ class Engine:
         self.live: dict[int, Dims] = {i: t.max_dims for i, t in graph.tensors.items()}
         self.syms: dict[int, int] = {}
         self.plans: list[Plan] = []
-        self.planned = 0  # plans ever made current, for tests and traces
+        self.planned = 0  # plans ever made current: a static graph makes none after build
         self._memo: dict[Any, Plan] = {}
         self._bounds: dict[tuple[int, int], str] = {}
         self._unchecked = True  # no call has compared the positions with their bounds yet
@@ -47,9 +47,7 @@ class Engine:
         self.syms.update(first.syms)
         self._bounds = self._all_bounds({})
 
-    def resize(
-        self, inputs: Sequence[Array], prepare: Callable[[Delta], None] | None = None, *, force: bool = False
-    ) -> Delta:
+    def resize(self, inputs: Sequence[Array], prepare: Callable[[Delta], None] | None = None) -> Delta:
         """Make the plans fit these inputs; `prepare` may still refuse before anything is committed."""
         graph = self.graph
         if len(inputs) != len(graph.input_ids):
@@ -65,8 +63,6 @@ class Engine:
                 dims[v] = new
                 dirty.update(dict.fromkeys(graph.readers.get(v, ())))
         dirty.update(dict.fromkeys(self._data_nodes))
-        if force:
-            dirty = dict.fromkeys(range(len(graph.nodes)))
         delta = self._walk(dims, data, dirty)
         self._check_bounds(delta)
         if prepare:

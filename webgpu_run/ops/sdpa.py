@@ -121,10 +121,6 @@ def attend_steps(a: Args, q: Dims, kv_heads: int, limits: Limits) -> tuple[Step,
     return (step,)
 
 
-def update_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return [np.zeros(a.max_dims.get("out", (1,)))]
-
-
 @op("update_cache.default llama.update_cache.default", "x cache* pos:slot -> out")
 def update_cache(a: Args, limits: Limits) -> Plan:
     x, cache = a["x"], a["cache"]
