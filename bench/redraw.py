@@ -62,9 +62,8 @@ def main() -> None:
             html = DOCS / f"bench-{path.stem}.html"
             html.write_text(page(rows), encoding="utf-8")
             picture(html, DOCS / f"bench-{path.stem}.png")
-            with sinks("md", None, MODEL, rows) as put:
-                for row in rows:
-                    put(row)
+            with sinks("md", None, MODEL, rows) as table:
+                table.show(rows)
         print()
 
 

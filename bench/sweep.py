@@ -3,6 +3,7 @@
     python bench/sweep.py                        # the bundled model
     python bench/sweep.py model.pte              # another one
     python bench/sweep.py model.pte -- -p 64 -r 9    # options of webgpu-bench after --
+    python bench/sweep.py --name smollm2 --only-compare    # of results that are there
 
 Rows go to bench/results/NAME.jsonl (NAME.2.jsonl and NAME.3.jsonl for the repeated sweeps) as they finish, what the
 adapter can do to roofline.jsonl. The sweeps are then compared with each other: what differs between them is noise that
@@ -19,7 +20,7 @@ import sys
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
-LENGTHS = ("-p", "1-512*2", "-n", "32", "-d", "0,256", "-r", "7", "-w", "2")
+LENGTHS = ("-p", "1,16,64,256", "-n", "16", "-d", "0,256", "--budget", "120")
 
 
 def bench(*args: str | Path) -> None:
@@ -39,6 +40,10 @@ def agreement(paths: list[Path]) -> None:
         same = sum(row["verdict"] == "same" for row in rows)
         off = max(abs(row["ratio"] - 1) for row in rows)
         print(f"{a.name} and {b.name}: {same} of {len(rows)} rows agree, the largest difference is {off:.1%}")
+        for row in rows:
+            if row["verdict"] != "same":
+                low, high = row["ci95"]
+                print(f"  {row['test']}: {row['ratio']:.3f}×, 95% interval {low:.3f} to {high:.3f}")
 
 
 def main() -> None:
@@ -46,6 +51,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--name", help="of the result files; by default the model's")
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--only-compare", action="store_true", help="measure nothing, compare what is there")
     mine, theirs = sys.argv[1:], []
     if "--" in mine:
         at = mine.index("--")
@@ -53,9 +59,10 @@ def main() -> None:
     args = parser.parse_args(mine)
     RESULTS.mkdir(exist_ok=True)
     paths = files(args.name or (args.model.stem if args.model else "bundled"), args.times)
-    bench("roofline", "--out", RESULTS / "roofline.jsonl")
-    for path in paths:
-        bench(*([args.model] if args.model else []), *LENGTHS, *theirs, "--out", path)
+    if not args.only_compare:
+        bench("roofline", "--out", RESULTS / "roofline.jsonl")
+        for path in paths:
+            bench(*([args.model] if args.model else []), *LENGTHS, *theirs, "--out", path)
     agreement(paths)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import io
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,7 +33,7 @@ MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
 TESTS = ["pp1", "pp8", "tg3", "pp1 @ d16", "pp8 @ d16", "tg3 @ d16"]
 GROUP = pytest.mark.xdist_group("bench")  # so that the run they share is made once
-COLUMNS = "model size params device test t/s median ms p90 ms ttft ms host ms GPU ms % roof"
+COLUMNS = "model size params device test t/s 95% median ms p90 ms ttft ms host ms GPU ms % roof"
 
 
 def bench(*args: str | Path, env: dict[str, str] | None = None) -> Result:
@@ -53,7 +58,7 @@ def test_table_has_llama_bench_columns(run: tuple[Result, Path]) -> None:
     lines = run[0].out.splitlines()
     assert " ".join(lines[0].split()) == COLUMNS
     assert [re.split(r"\s{2,}", line.strip())[4] for line in lines[1:]] == TESTS
-    assert all(re.search(r"\d+\.\d\d ± \d+\.\d\d", line) for line in lines[1:])
+    assert all(re.search(r"\d+\.\d\d ± \d+\.\d\d +±\d+\.\d%", line) for line in lines[1:])
 
 
 @GROUP
@@ -84,8 +89,10 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
         if row["device"]["timestamps"]:
             assert row["gpu_ms_per"] > 0
             assert sum(op["gpu_us"] for op in row["ops"]) == pytest.approx(row["gpu_ms_per"] * 1e3, rel=0.01)
+            assert 0 < row["attention_ms_per"] < row["gpu_ms_per"]
             assert "separate repetitions" in row["gpu_note"]
     prefill, decode = rows[1], rows[2]
+    assert len(prefill["ttft_samples_ms"]) == 3
     assert prefill["ttft_ms"] > 0
     assert decode["ttft_ms"] is None
     assert [len(sample) for sample in decode["token_ms"]] == [3, 3, 3]
@@ -129,9 +136,9 @@ def test_report_is_one_page_that_needs_no_network(run: tuple[Result, Path]) -> N
 @pytest.mark.parametrize("form", ["md", "csv", "json", "jsonl"])
 def test_formats(form: str, run: tuple[Result, Path], capsys: pytest.CaptureFixture[str]) -> None:
     rows = rows_of(run[1] / "a.jsonl")
-    with sinks(form, None, MODEL_VIEW, rows) as put:
-        for row in rows:
-            put(row)
+    with sinks(form, None, MODEL_VIEW, rows) as table:
+        table.show(rows[:1])
+        table.show(rows)
     out = capsys.readouterr().out
     if form == "md":
         head, rule, *body = out.splitlines()
@@ -185,35 +192,62 @@ def test_a_model_that_takes_logits_back_to_the_host() -> None:
     assert len(result.out.splitlines()) == 3
 
 
-def test_killed_run_keeps_its_rows(tmp_path: Path) -> None:
-    out = tmp_path / "killed.jsonl"
-    args = (MODEL, "-p", "1-127", "-n", "0", "-r", "50", "-w", "0", "--no-roofline", "--out", out)
+def long_run(out: Path) -> subprocess.Popen[bytes]:
+    """More rounds than anyone waits for, as a process whose file has rows of the second round."""
+    args = (MODEL, "-p", "1,2", "-n", "0", "-r", "9999", "-w", "0", "--no-roofline", "--out", out)
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     command = [sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and (not out.exists() or not out.read_bytes().count(b"\n")):
+    while time.monotonic() < deadline and (not out.exists() or len(read(str(out))[0][0]["samples"]) < 2):
         time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json"])
+def test_killed_run_keeps_its_rows(form: str, tmp_path: Path) -> None:
+    out = tmp_path / f"killed.{form}"
+    process = long_run(out)
     process.send_signal(signal.SIGKILL)
-    process.wait()
-    rows = rows_of(out)
-    assert rows[0]["test"] == "pp1"
-    assert len(rows[0]["samples"]) == 50
+    process.communicate()
+    rows = read(str(out))[0]
+    assert [row["test"] for row in rows] == ["pp1", "pp2"]
+    assert len({len(row["samples"]) for row in rows}) == 1
 
 
-def test_interrupt_keeps_rows_of_any_format(tmp_path: Path) -> None:
-    out = tmp_path / "a.json"
-    args = [MODEL, "-p", "1-127", "-n", "0", "-r", "20", "-w", "0", "--no-roofline", "--out", out]
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    command = [sys.executable, "-u", "-m", "webgpu_run.bench_cli", *map(str, args)]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout
-        process.stdout.readline()
-        process.stdout.readline()  # the first row is there
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+def test_interrupt_prints_the_rows_so_far(tmp_path: Path) -> None:
+    process = long_run(tmp_path / "a.jsonl")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert json.loads(out.read_text())[0]["test"] == "pp1"
+    assert [re.split(r"\s{2,}", line)[4] for line in out.decode().splitlines()[1:]] == ["pp1", "pp2"]
+
+
+def test_a_terminal_has_the_table_from_the_first_round() -> None:
+    """Every later round writes over it; what is left at the end is one table."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
+    args = (MODEL, "-p", "1,2", "-n", "0", "-r", "3", "-w", "0", "--no-roofline", "-q")
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent), "TERM": "xterm"}
+    command = [sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)]
+    with subprocess.Popen(command, env=env, stdout=theirs, stderr=subprocess.DEVNULL):
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while chunk := os.read(ours, 65536):
+                seen += chunk
+    first, *later = re.split(r"\x1b\[(?:2|3)A\x1b\[J", seen.decode())
+    assert len(later) == 3  # the second row of round 1, then rounds 2 and 3
+    assert first.count("pp1") == 1
+    assert "pp2" not in first
+    assert all(table.count("pp1") == table.count("pp2") == 1 for table in later)
+
+
+def test_rounds_keep_to_the_budget() -> None:
+    result = bench(MODEL, "-p", "1", "-n", "0", "-w", "0", "--no-roofline", "--budget", "0", "-o", "json")
+    assert len(json.loads(result.out)[0]["samples"]) == 5
+    result = bench(MODEL, "-p", "1", "-n", "0", "-w", "0", "--no-roofline", "-o", "json")
+    assert len(json.loads(result.out)[0]["samples"]) == 30
 
 
 def slower(rows: list[dict[str, Any]], share: float) -> str:

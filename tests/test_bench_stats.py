@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 
 import pytest
 
 from webgpu_run.benchrow import warnings
 from webgpu_run.errors import UsageError
 from webgpu_run.lengths import parse
-from webgpu_run.stats import Summary, outliers, quantile, ratio, t95
+from webgpu_run.stats import Summary, outliers, quantile, ratio, spread, t95
 
 
 def test_summary() -> None:
@@ -18,7 +19,15 @@ def test_summary() -> None:
     assert (s.count, s.mean, s.median, s.least, s.most) == (5, 3.0, 3.0, 1.0, 5.0)
     assert s.sd == pytest.approx(1.5811388)
     assert s.p90 == pytest.approx(4.6)
-    assert s.low == pytest.approx(3 - 2.776 * 1.5811388 / math.sqrt(5))
+    assert s.low is not None
+    assert s.low < 3 - 2.776 * 1.5811388 / math.sqrt(5)  # they rise all the time: not independent
+
+
+def test_spread_of_few_is_the_usual_one() -> None:
+    for samples in ([1.0, 4.0], [1.0, 4.0, 3.0]):
+        assert spread(samples) == pytest.approx(statistics.variance(samples) / len(samples))
+    even = [1.0, -1.0] * 8  # fast waves only
+    assert spread(even) == pytest.approx(statistics.variance(even) / 16)
 
 
 def test_one_sample_has_no_interval() -> None:
@@ -39,23 +48,40 @@ def test_student_between_rows_of_the_table() -> None:
     assert falling == sorted(falling, reverse=True)
 
 
-def test_interval_holds_the_mean_as_often_as_it_says() -> None:
+def noise(rng: random.Random, count: int, memory: float) -> list[float]:
+    """Around 100; each sample remembers the one before to this share."""
+    out, now = [], rng.gauss(0, 1)
+    for _ in range(count):
+        out.append(100 + 5 * now)
+        now = memory * now + math.sqrt(1 - memory**2) * rng.gauss(0, 1)
+    return out
+
+
+@pytest.mark.parametrize(("memory", "count", "least"), [(0, 5, 0.95), (0, 20, 0.95), (0.5, 20, 0.93), (0.8, 30, 0.9)])
+def test_interval_holds_the_mean_as_often_as_it_says(memory: float, count: int, least: float) -> None:
+    """Also where the machine is slower for a while; by the usual interval it would be 0.75 and 0.5 there."""
     rng = random.Random(1)
     held = 0
-    for _ in range(2000):
-        s = Summary.of([rng.gauss(10, 2) for _ in range(5)])
+    for _ in range(1000):
+        s = Summary.of(noise(rng, count, memory))
         assert s.low is not None
         assert s.high is not None
-        held += s.low <= 10 <= s.high
-    assert 0.93 < held / 2000 < 0.97
+        held += s.low <= 100 <= s.high
+    assert held / 1000 > least
 
 
-def test_ratio_interval_holds_as_often_as_it_says() -> None:
+@pytest.mark.parametrize(("memory", "count", "most"), [(0, 5, 0.05), (0, 20, 0.05), (0.5, 20, 0.07), (0.8, 30, 0.1)])
+def test_two_runs_agree_as_often_as_they_say(memory: float, count: int, most: float) -> None:
+    """Two runs one after the other, from one series."""
     rng = random.Random(2)
-    certain = sum(
-        ratio([rng.gauss(100, 5) for _ in range(5)], [rng.gauss(100, 5) for _ in range(5)]).certain for _ in range(2000)
-    )
-    assert 0.03 < certain / 2000 < 0.07
+    both = (noise(rng, 2 * count, memory) for _ in range(1000))
+    assert sum(ratio(x[:count], x[count:]).certain for x in both) / 1000 < most
+
+
+def test_a_real_difference_is_found() -> None:
+    rng = random.Random(3)
+    pairs = ((noise(rng, 20, 0), [x * 0.9 for x in noise(rng, 20, 0)]) for _ in range(200))
+    assert sum(ratio(a, b).certain for a, b in pairs) > 180
 
 
 def test_ratio() -> None:

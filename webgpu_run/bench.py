@@ -1,14 +1,16 @@
 """Measures a language model: prefill at some lengths, decode, each at some depths of the KV cache.
 
-Wall times are taken without timestamps, one pass a call and the next decode step queued before the last is read, as a
-run does it. GPU times come from repetitions of their own: a timestamp needs a pass a dispatch, which is slower.
+Trials take turns: a round runs each of them once, so that what slows the machine down for a while is seen by all of
+them, and shows in the spread of each instead of in the difference between two. Wall times are taken without timestamps,
+one pass a call and the next decode step queued before the last is read, as a run does it. GPU times come from
+repetitions of their own: a timestamp needs a pass a dispatch, which is slower.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,10 +25,9 @@ from .pte import Method, Program, Tensor
 from .resize import Engine
 from .session import Interface
 
-TIMED_PREFILLS, TIMED_STEPS = 2, 8
-PROMPTS = 2  # times to the first token, at least
-
-Tell = Callable[[str, int, int], None]
+LEAST, MOST = 5, 30  # rounds, where their number is not given
+TIMED_ROUNDS, TIMED_STEPS = 2, 4  # rounds that also take GPU times, and decode steps of each
+SETTLE = 2  # decode steps that bring a model back to that shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,16 @@ def trials(seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int
         for n in counts
         if n
     ]
+
+
+def rounds(repeat: int | None, budget: float) -> Iterator[int]:
+    """So many rounds; by default as many as are expected to end within `budget` seconds, but some at least."""
+    start = time.monotonic()
+    for i in range(repeat or MOST):
+        yield i
+        done = i + 1
+        if repeat is None and done >= LEAST and (time.monotonic() - start) * (done + 1) / done > budget:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +115,27 @@ class Sample:
 
 @dataclass(slots=True)
 class OpTime:
-    """What one op took of a prefill, or of a token."""
+    """What the dispatches of one op by one kernel took, over all timed calls."""
 
     op: str
+    kernel: str
     route: str
-    count: float = 0.0
-    gpu_ns: float = 0.0
-    nbytes: float = 0.0
-    flops: float = 0.0
+    count: int = 0
+    gpu_ns: int = 0
+    nbytes: int = 0
+    flops: int = 0
 
 
 @dataclass(slots=True)
 class Measured:
-    """All that was measured for a trial. Of a decode, GPU times and work are those of one token."""
+    """All that was measured for a trial so far. Of a decode, GPU times and work are those of one token."""
 
     trial: Trial
-    samples: list[Sample]
-    first_ns: int  # the very first run, which plans and compiles
-    ttft_ns: list[int]  # prefills that follow a decode step, as a second prompt does
+    samples: list[Sample] = field(default_factory=list)  # in the order of time: one a round
+    first_ns: int = 0  # the very first run, which plans and compiles
+    ttft_ns: list[int] = field(default_factory=list)  # prefills that follow a decode step, as a second prompt does
     gpu_ns: list[int] = field(default_factory=list)
-    ops: list[OpTime] = field(default_factory=list)
+    ops: dict[tuple[str, str, str], OpTime] = field(default_factory=dict)
     works: list[tuple[int, int]] = field(default_factory=list)
     working_set: int = 0
     dispatches: int = 0
@@ -156,37 +168,34 @@ class Bench:
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
 
-    def run(self, trial: Trial, *, repeat: int, warmup: int, tell: Tell | None = None) -> Measured:
-        """One row: warm-up, repetitions, times to the first token, then GPU times."""
-        prompts = 0 if trial.decode else PROMPTS
-        total = warmup + repeat + prompts + 1
-        done = iter(range(total + 1))
-
-        def step() -> None:
-            if tell:
-                tell(trial.label, next(done), total)
-
-        def times(count: int, once: Callable[[], Sample]) -> Iterator[Sample]:
-            for _ in range(count):
-                step()
-                yield once()
-
-        def once() -> Sample:
-            return self._decode(trial) if trial.decode else self._prefill(trial.tokens, trial.depth)
-
-        def prompt() -> Sample:
-            if not self.reach.exact:  # leave the shape, so that the prefill has to come back to it
-                self._prefill(1, trial.depth)
-            return once()
-
+    def turn(self, made: Measured, warmup: int) -> None:
+        """One round of a trial: warm-up, a sample, and now and then GPU times."""
+        trial, first = made.trial, not made.samples
         self._fill(trial.depth)
-        warm = list(times(warmup, once))
-        samples = list(times(repeat, once))
-        made = Measured(trial, samples, [*warm, *samples][0].wall, [s.wall for s in times(prompts, prompt)])
-        step()
-        self._timed(made)
+        for _ in range(warmup if first else 0):
+            sample = self._once(trial)
+            made.first_ns = made.first_ns or sample.wall
+        if not first and warmup:
+            if trial.decode:
+                self._decode(Trial(True, min(trial.tokens, SETTLE), trial.depth))
+            else:
+                self._prompt(made)
+        made.samples.append(self._once(trial))
+        made.first_ns = made.first_ns or made.samples[0].wall
+        if first and not trial.decode:
+            self._prompt(made)
+        if len(made.samples) <= TIMED_ROUNDS:
+            self._timed(made)
         made.gpu_bytes = self.model.device.allocated
-        return made
+
+    def _once(self, trial: Trial) -> Sample:
+        return self._decode(trial) if trial.decode else self._prefill(trial.tokens, trial.depth)
+
+    def _prompt(self, made: Measured) -> None:
+        """A prefill as a second prompt has it: from another shape."""
+        if not self.reach.exact:
+            self._prefill(1, made.trial.depth)
+        made.ttft_ns.append(self._once(made.trial).wall)
 
     def _ids(self, start: int, end: int) -> list[int]:
         """Tokens for these positions: as good as random, and always the same."""
@@ -255,7 +264,7 @@ class Bench:
         row: Array = logits.reshape(-1, logits.shape[-1])[-1]
         return row
 
-    def _once(self, ids: Sequence[int], position: int) -> CallStats:
+    def _call(self, ids: Sequence[int], position: int) -> CallStats:
         """One call with timestamps, where there are any."""
         if self.model.chooses:
             self.model.finish(self.model.start(ids, position, timed=True))
@@ -266,30 +275,28 @@ class Bench:
     def _timed(self, made: Measured) -> None:
         """GPU time by op, and the work that the dispatches declare."""
         trial, stamps = made.trial, self.model.device.timestamps
-        times = (min(trial.tokens, TIMED_STEPS) if trial.decode else TIMED_PREFILLS) if stamps else 1
-        ops: dict[tuple[str, str], OpTime] = {}
-        for i in range(times):
+        for i in range(min(trial.tokens, TIMED_STEPS) if trial.decode and stamps else 1):
             if trial.decode:
                 calls = [(self._ids(trial.depth + i, trial.depth + i + 1), trial.depth + i)]
             else:
                 calls = list(self._calls(trial.tokens, trial.depth))
             gpu_ns, works, most = 0, list[tuple[int, int]](), 0
             for ids, at in calls:
-                stats = self._once(ids, at)
+                stats = self._call(ids, at)
                 gpu_ns += stats.gpu_ns
                 of_call = [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
                 most = max(most, sum(nbytes for nbytes, _ in of_call))
                 works += of_call
                 for d in stats.timed:
-                    row = ops.setdefault((d.op, d.route), OpTime(d.op, d.route))
-                    row.count += 1 / times
-                    row.gpu_ns += d.gpu_ns / times
-                    row.nbytes += d.work[0] / times
-                    row.flops += d.work[1] / times
+                    key = (d.op, d.kernel, d.route)
+                    row = made.ops.setdefault(key, OpTime(*key))
+                    row.count += 1
+                    row.gpu_ns += d.gpu_ns
+                    row.nbytes += d.work[0]
+                    row.flops += d.work[1]
             if stamps:
                 made.gpu_ns.append(gpu_ns)
             made.works, made.working_set, made.dispatches, made.calls = works, most, len(works), len(calls)
-        made.ops = sorted(ops.values(), key=lambda row: -row.gpu_ns)
 
 
 def _sample(wall: int, stats: Sequence[CallStats], tokens: tuple[int, ...] = ()) -> Sample:

@@ -112,7 +112,9 @@ Examples:
 How to read a row:
   pp512           prefill of 512 tokens; @ d256: with 256 tokens in the cache
   tg32            32 tokens generated one by one, chosen on the device
-  t/s             tokens a second, mean ± standard deviation of the repeats
+  t/s             tokens a second, mean ± standard deviation of the rounds
+  95%             how far that mean may be off: an interval that allows for a
+                  machine that is slower for a while, within this run
   median, p90     ms of one prefill, or of one token
   ttft            ms to the first token of a prompt after a decode step
   host, GPU       ms of Python, and on the GPU (from repeats of its own)
@@ -125,7 +127,14 @@ How to read a row:
 )  # fmt: skip
 @click.option("-n", "--decode", type=Lengths(0), metavar="LIST", help="Tokens to generate: 32 by default; 0 is none.")
 @click.option("-d", "--depth", type=Lengths(0), default="0", metavar="LIST", help="Tokens in the KV cache before.")
-@click.option("-r", "--repeat", type=click.IntRange(1, 10000), default=5, show_default=True, help="Measured runs.")
+@click.option(
+    "-r", "--repeat", type=click.IntRange(1, 10000), metavar="N",
+    help="Rounds, in each of which every test runs once; by default 5 to 30, as the budget allows.",
+)  # fmt: skip
+@click.option(
+    "--budget", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
+    help="No round past the fifth that would end later than this.",
+)  # fmt: skip
 @click.option("-w", "--warmup", type=click.IntRange(0, 10000), default=2, show_default=True, help="Runs before them.")
 @click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call.")
 @click.option("--no-fuse", is_flag=True, help="Run the graph as it was written.")
@@ -143,7 +152,9 @@ How to read a row:
 def bench(debug: bool, **options: Any) -> int | None:
     """Measure prefill and decode of an ExecuTorch .pte model, for every length at every depth.
 
-    Without a model the bundled demo model is measured. Rows appear on stdout as they finish; all else is on stderr.
+    Without a model the bundled demo model is measured. Tests take turns, round by round. On a terminal
+    the table is there after the first round and gets better; in a pipe or file it is written at the end, or when
+    interrupted; --out is up to date after every round. All else is on stderr.
     """
     from .benchrun import run_model
 

@@ -17,6 +17,7 @@ from .stats import Summary, outliers
 
 GPU_NOTE = "separate repetitions, a timestamped pass a dispatch; wall times are taken without timestamps"
 SLOW_FIRST = 1.5
+ATTENTION = "sdpa"  # in the names of the kernels that read the whole KV cache
 
 
 def facts(device: Device, program: Program | None = None) -> Row:
@@ -69,30 +70,44 @@ def model_row(made: Measured, shared: Row, settings: Mapping[str, Any], roof: Ro
         "first_run_ms": _round(made.first_ns / 1e6),
         "gpu_samples_ms": [_round(ns / 1e6) for ns in made.gpu_ns],
         "gpu_note": GPU_NOTE if made.gpu_ns else "the adapter has no timestamps",
-        "ops": [
-            {
-                "op": op.op,
-                "route": op.route,
-                "count": _round(op.count),
-                "gpu_us": _round(op.gpu_ns / 1e3),
-                "bytes": round(op.nbytes),
-                "flops": round(op.flops),
-            }
-            for op in made.ops
-        ],
+        "ops": _ops(made),
+        "attention_ms_per": _attention(made),
         "dispatches": made.dispatches,
         "calls": made.calls,
         "roofline": _share(made, roof),
         "gpu_bytes": made.gpu_bytes,
         "peak_rss_bytes": machine.peak_rss(),
         "warnings": warnings(trial.label, [s.wall for s in made.samples]),
-        "settings": dict(settings),
+        "settings": {"repeat": len(made.samples), **settings},
     }
     return {**{k: shared[k] for k in ("schema", "time", "model")}, **row, **shared, **_measured(roof)}
 
 
 def _measured(roof: Roofline | None) -> Row:
     return {"adapter_roofline": roof.as_dict()} if roof else {}
+
+
+def _ops(made: Measured) -> list[Row]:
+    """Of one prefill or one token, the longest first."""
+    calls = len(made.gpu_ns) or 1
+    return [
+        {
+            "op": op.op,
+            "kernel": op.kernel,
+            "route": op.route,
+            "count": _round(op.count / calls),
+            "gpu_us": _round(op.gpu_ns / 1e3 / calls),
+            "bytes": round(op.nbytes / calls),
+            "flops": round(op.flops / calls),
+        }
+        for op in sorted(made.ops.values(), key=lambda op: -op.gpu_ns)
+    ]
+
+
+def _attention(made: Measured) -> float | None:
+    """The part of the GPU time that grows with the KV cache; None where it is no op of its own."""
+    found = [op.gpu_ns for op in made.ops.values() if ATTENTION in op.kernel]
+    return _round(sum(found) / 1e6 / len(made.gpu_ns)) if found and made.gpu_ns else None
 
 
 def _latency(samples: list[float]) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import outfile, roofline
-from .bench import Bench, Reach, trials
+from .bench import Bench, Measured, Reach, rounds, trials
 from .benchrow import facts, model_row
 from .benchview import MODEL, Row, View, number, sinks, warn
 from .checks import check_method
@@ -26,7 +26,8 @@ def run_model(
     seq_lens: tuple[int, ...] | None,
     decode: tuple[int, ...] | None,
     depth: tuple[int, ...],
-    repeat: int,
+    repeat: int | None,
+    budget: float,
     warmup: int,
     chunk: int | None,
     no_fuse: bool,
@@ -65,24 +66,27 @@ def run_model(
         roof = None if no_roofline else roofline.measure(opened, progress)
         bench = Bench(loaded, reach, chunk=chunk)
         shared = facts(opened, program)
-        settings = {"repeat": repeat, "warmup": warmup, "chunk": bench.chunk, "fuse": not no_fuse, "method": entry.name}
+        settings = {"warmup": warmup, "chunk": bench.chunk, "fuse": not no_fuse, "method": entry.name}
+        made = [Measured(trial) for trial in todo]
         rows: list[Row] = []
         try:
-            with sinks(form, out, MODEL, [{**shared, "test": t.label} for t in todo]) as put:
-                for trial in todo:
-                    row = model_row(
-                        bench.run(trial, repeat=repeat, warmup=warmup, tell=progress), shared, settings, roof
-                    )
-                    progress.close()  # a bar on stderr and a row on stdout would share a line of the terminal
-                    rows.append(row)
-                    put(row)
-                    for text in row["warnings"]:
-                        warn(text, quiet)
+            with sinks(form, out, MODEL, [{**shared, "test": t.label} for t in todo]) as table:
+                for number in rounds(repeat, budget):
+                    for i, one in enumerate(made):
+                        progress(f"round {number + 1}: {one.trial.label}", i, len(made))
+                        bench.turn(one, warmup)
+                        if not number or i == len(made) - 1:
+                            progress.close()  # a bar on stderr and a table on stdout would share a line of the terminal
+                            rows = [model_row(m, shared, settings, roof) for m in made if m.samples]
+                            table.show(rows)
         finally:
             if report and rows:
                 from .report import page
 
                 outfile.write(report, page(rows).encode())
+        for row in rows:
+            for text in row["warnings"]:
+                warn(text, quiet)
     return 0
 
 
@@ -121,7 +125,6 @@ def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet
     opened = open_device(device)
     with Progress(quiet=quiet, still=True) as progress:
         rows = roofline_rows(opened, roofline.measure(opened, progress))
-    with sinks(form, out, ROOFLINE, rows) as put:
-        for row in rows:
-            put(row)
+    with sinks(form, out, ROOFLINE, rows) as table:
+        table.show(rows)
     return 0

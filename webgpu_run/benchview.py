@@ -34,57 +34,89 @@ class View:
 
 
 class Sink:
-    """Takes rows one by one; `close` completes what cannot be written row by row."""
+    """Takes rows one by one (`row`), or all that there are so far (`show`); `close` completes it."""
 
     def __init__(self, form: str, view: View, todo: Sequence[Row] = (), out: str | None = None) -> None:
         """`todo` has rows with what is known of each beforehand: column widths come from them."""
         self.form, self.view, self.path = form, view, out
         self.rows: list[Row] = []
         self._text = io.StringIO()
-        # A run that is killed keeps its lines: they go to the file itself, not to one that is renamed at the end.
-        self._file: TextIO | None = None
-        if out is None:
-            self._file = sys.stdout
-        elif form == "jsonl":
-            self._file = open(out, "w", encoding="utf-8")  # noqa: SIM115
+        self._file: TextIO | None = sys.stdout if out is None else None
+        self._started = False  # a heading was written
+        self._lines = 0  # on the terminal, to be written over
+        self._whole = False  # rows come as all of them
+        self._waiting = False  # and have changed since they were written
         self._widths: dict[str, int] = {}
         self._fixed: list[str] = []
         if form in ("table", "md"):
             self._measure([view.cells(row) for row in todo])
 
     def row(self, row: Row) -> None:
+        """One more row, which will not change."""
+        if self._file is None and self.form == "jsonl" and self.path:
+            # A run that is killed keeps its lines: they go to the file itself, not to one that is renamed at the end.
+            self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115
         self.rows.append(row)
-        first = len(self.rows) == 1
-        if self.form == "jsonl":
-            self._put(json.dumps(row, ensure_ascii=False) + "\n")
-        elif self.form == "csv":
-            self._csv(row, first)
-        elif self.form in ("table", "md"):
-            self._line(self.view.cells(row), first)
+        self._put(self._rendered(row))
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """All rows so far, in place of those shown before: in a file at once, on a terminal as a table that changes."""
+        self.rows = list(rows)
+        self._whole = self._waiting = True
+        if self.path is not None or self._live():
+            self._all()
 
     def close(self) -> None:
         """Write what is left; also after an interrupt, so that finished rows are kept."""
-        if self.form == "json":
-            inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in self.rows)
-            self._put(f"[\n{inner}\n]\n")
-        if self.path is not None:
-            if self._file:
+        if self._waiting:
+            self._all()
+        elif not self._whole:
+            self._put(_array(self.rows) if self.form == "json" else "")
+            if self.path and self._file:
                 self._file.close()
-            else:
+            elif self.path:
                 outfile.write(self.path, self._text.getvalue().encode())
+
+    def _live(self) -> bool:
+        """Whether rows can be written over: they must all be on the screen, each on a line of its own."""
+        if self.form != "table" or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+            return False
+        room = os.get_terminal_size(sys.stdout.fileno())
+        cells = [{c: t for c, t in self.view.cells(row).items() if c not in self._fixed} for row in self.rows]
+        wide = max(sum(max(len(t), self._widths.get(c, len(c))) + 2 for c, t in row.items()) for row in cells)
+        return wide <= room.columns and len(self.rows) + 3 < room.lines
+
+    def _all(self) -> None:
+        for row in self.rows if self.form in ("table", "md") else ():
+            self._widen(self.view.cells(row))
+        self._started = self._waiting = False
+        text = _array(self.rows) if self.form == "json" else "".join(self._rendered(row) for row in self.rows)
+        if self.path:
+            outfile.write(self.path, text.encode())
+            return
+        self._put((f"\x1b[{self._lines}A\x1b[J" if self._lines else "") + text)
+        self._lines = text.count("\n")
+
+    def _rendered(self, row: Row) -> str:
+        first, self._started = not self._started, True
+        if self.form == "jsonl":
+            return json.dumps(row, ensure_ascii=False) + "\n"
+        if self.form == "csv":
+            return self._csv(row, first)
+        return self._line(self.view.cells(row), first) if self.form in ("table", "md") else ""
 
     def _put(self, text: str) -> None:
         target = self._file or self._text
         target.write(text)
         target.flush()
 
-    def _csv(self, row: Row, first: bool) -> None:
+    def _csv(self, row: Row, first: bool) -> str:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if first:
             writer.writerow(path.replace(".", "_") for path in self.view.paths)
         writer.writerow(_at(row, path) for path in self.view.paths)
-        self._put(text.getvalue())
+        return text.getvalue()
 
     def _measure(self, todo: list[dict[str, str]]) -> None:
         """Columns that are known beforehand get their widths from that, the others from what usually comes."""
@@ -95,17 +127,20 @@ class Sink:
             wide = sum(self._widths.values()) + 2 * len(self._widths)
             self._fixed = alike if wide > os.get_terminal_size(sys.stdout.fileno()).columns else []
 
-    def _line(self, cells: dict[str, str], first: bool) -> None:
-        shown = {c: text for c, text in cells.items() if c not in self._fixed}
-        for column, text in shown.items():
+    def _widen(self, cells: dict[str, str]) -> None:
+        for column, text in cells.items():
             self._widths[column] = max(self._widths.get(column, len(column)), len(text))
+
+    def _line(self, cells: dict[str, str], first: bool) -> str:
+        self._widen(cells)
+        shown = {c: text for c, text in cells.items() if c not in self._fixed}
+        head = ""
         if first:
-            if self._fixed:
-                self._put(" · ".join(cells[c] for c in self._fixed) + "\n")
-            self._put(self._joined({c: c for c in shown}))
+            head = " · ".join(cells[c] for c in self._fixed) + "\n" if self._fixed else ""
+            head += self._joined({c: c for c in shown})
             if self.form == "md":
-                self._put(self._ruler(list(shown)))
-        self._put(self._joined(shown))
+                head += self._ruler(list(shown))
+        return head + self._joined(shown)
 
     def _joined(self, cells: dict[str, str]) -> str:
         padded = [
@@ -118,22 +153,36 @@ class Sink:
         return f"| {' | '.join(marks)} |\n"
 
 
-@contextmanager
-def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Callable[[Row], None]]:
+@dataclass(frozen=True, slots=True)
+class Sinks:
     """Where rows go: to stdout in the format asked for; with a file, there, and a table to stdout."""
-    made = [Sink("table" if out else form_of(form, None), view, todo)]
-    if out:
-        made.append(Sink(form_of(form, out), view, todo, out))
 
-    def put(row: Row) -> None:
-        for sink in reversed(made):  # the file first: stdout may be a closed pipe
+    all: tuple[Sink, ...]
+
+    def row(self, row: Row) -> None:
+        for sink in self.all:
             sink.row(row)
 
+    def show(self, rows: Sequence[Row]) -> None:
+        for sink in self.all:
+            sink.show(rows)
+
+
+@contextmanager
+def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Sinks]:
+    made = [Sink("table" if out else form_of(form, None), view, todo)]
+    if out:
+        made.insert(0, Sink(form_of(form, out), view, todo, out))  # the file first: stdout may be a closed pipe
     try:
-        yield put
+        yield Sinks(tuple(made))
     finally:
-        for sink in reversed(made):
+        for sink in made:
             sink.close()
+
+
+def _array(rows: Sequence[Row]) -> str:
+    inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f"[\n{inner}\n]\n"
 
 
 def warn(text: str, quiet: bool) -> None:
@@ -184,6 +233,12 @@ def params_text(n: int | None) -> str:
     return str(n)
 
 
+def interval_text(row: Row) -> str:
+    """How far the mean may be off, as a share of it."""
+    low, high = row.get("ci95") or (None, None)
+    return f"±{(high - low) / 2 / row['mean']:.1%}" if low is not None and high is not None else "–"
+
+
 def model_cells(row: Row) -> dict[str, str]:
     """The columns of a model's row: llama-bench's first, then ours. Times are of one prefill, or of one token."""
     share = (row.get("roofline") or {}).get("share")
@@ -195,6 +250,7 @@ def model_cells(row: Row) -> dict[str, str]:
         "device": row["device"]["name"].partition(" (")[0],
         "test": row["test"],
         "t/s": f"{row['mean']:.2f} ± {row['sd']:.2f}" if "mean" in row else " " * 17,
+        "95%": interval_text(row),
         "median ms": number(latency.get("median")),
         "p90 ms": number(latency.get("p90")),
         "ttft ms": number(row.get("ttft_ms")),

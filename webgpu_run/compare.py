@@ -126,7 +126,6 @@ def run_compare(*, a: str, b: str, fail_over: float | None, form: str | None, ou
     if any(x.get("model", {}).get("sha256") != y.get("model", {}).get("sha256") for x, y in matched):
         warn("the model files differ", quiet)
     rows = [compared(x, y, fail_over) for x, y in matched]
-    with sinks(form, out, VIEW, rows) as put:
-        for row in rows:
-            put(row)
+    with sinks(form, out, VIEW, rows) as table:
+        table.show(rows)
     return int(any(row["verdict"] == "regression" for row in rows))

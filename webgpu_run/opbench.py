@@ -44,12 +44,12 @@ def run_ops(
     with Progress(quiet=quiet, still=True) as progress:
         roof = None if no_roofline else roofline.measure(opened, progress)
         shared = facts(opened)
-        with sinks(form, out, VIEW, _expected(ops, shared)) as put:
+        with sinks(form, out, VIEW, _expected(ops, shared)) as table:
             for i, op in enumerate(ops):
                 progress("ops", i, len(ops))
                 for row in rows(op, opened, repeat, roof):
                     progress.close()
-                    put({**{k: shared[k] for k in ("schema", "time")}, **row, **shared})
+                    table.row({**{k: shared[k] for k in ("schema", "time")}, **row, **shared})
     return 0
 
 

@@ -1,4 +1,11 @@
-"""Statistics of repeated measurements: summaries, intervals, outliers, and the ratio of two of them."""
+"""Statistics of repeated measurements: summaries, intervals, outliers, and the ratio of two of them.
+
+Samples are in the order of time, and a machine that others use, or that gets warm, is slower for a while and then
+faster again: samples near to each other are alike, and the usual interval, which takes them to be independent, is too
+narrow. Ours has the variance of the mean from the slowest two of the waves (cosines) that the samples are made of, as
+that is where slow changes are, or from the usual formula, whichever gives more. Two waves are two degrees of freedom.
+What changes more slowly than a whole run takes, no run can know of.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 OUTLIER = 14.826  # median distances from the median: hyperfine's threshold
+WAVES = 2
 MATTERS = 0.1  # and this share of the median: very even samples have harmless outliers
 _T95 = (
     (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
@@ -34,11 +42,21 @@ class Summary:
     def of(cls, samples: Sequence[float]) -> Summary:
         mean, n = statistics.fmean(samples), len(samples)
         sd = statistics.stdev(samples) if n > 1 else 0.0
-        half = t95(n - 1) * sd / math.sqrt(n) if n > 1 else None
+        half = t95(min(WAVES, n - 1)) * math.sqrt(spread(samples)) if n > 1 else None
         low, high = (mean - half, mean + half) if half is not None else (None, None)
         return cls(
             n, mean, sd, statistics.median(samples), quantile(samples, 0.9), min(samples), max(samples), low, high
         )
+
+
+def spread(samples: Sequence[float]) -> float:
+    """The variance of the mean of at least two samples that are in the order of time."""
+    n = len(samples)
+    waves = [
+        sum(x * math.cos(math.pi * j * (i + 0.5) / n) for i, x in enumerate(samples)) ** 2 * 2 / n
+        for j in range(1, min(WAVES, n - 1) + 1)
+    ]
+    return max(statistics.fmean(waves), statistics.variance(samples)) / n
 
 
 def t95(freedom: float) -> float:
@@ -64,10 +82,9 @@ def quantile(samples: Sequence[float], q: float) -> float:
 def scores(samples: Sequence[float]) -> list[float]:
     """Modified z-scores: distance from the median in units of the median distance."""
     middle = statistics.median(samples)
-    spread = statistics.median(abs(s - middle) for s in samples)
+    unit = statistics.median(abs(s - middle) for s in samples)
     return [
-        0.0 if s == middle else (s - middle) / spread if spread else math.copysign(math.inf, s - middle)
-        for s in samples
+        0.0 if s == middle else (s - middle) / unit if unit else math.copysign(math.inf, s - middle) for s in samples
     ]
 
 
@@ -100,9 +117,10 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     diff = statistics.fmean(lb) - statistics.fmean(la)
     if len(la) < 2 or len(lb) < 2:
         return Ratio(math.exp(diff), None, None)
-    va, vb = statistics.variance(la) / len(la), statistics.variance(lb) / len(lb)
+    va, vb = spread(la), spread(lb)
     if va + vb == 0:
         return Ratio(math.exp(diff), math.exp(diff), math.exp(diff))
-    freedom = (va + vb) ** 2 / (va**2 / (len(la) - 1) + vb**2 / (len(lb) - 1))
+    fa, fb = (min(WAVES, len(s) - 1) for s in (la, lb))
+    freedom = (va + vb) ** 2 / (va**2 / fa + vb**2 / fb)
     half = t95(freedom) * math.sqrt(va + vb)
     return Ratio(math.exp(diff), math.exp(diff - half), math.exp(diff + half))
