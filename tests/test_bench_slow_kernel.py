@@ -1,0 +1,65 @@
+"""webgpu-bench tells when one kernel has become slower: measured with a copy of the program whose kernel does more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from command import HERE, Result, execute
+
+ROOT = HERE.parent
+MODEL = ROOT / "webgpu_run" / "model" / "model.pte"
+TURNS = 60  # so many that no neighbour on the machine hides it
+LOOP = "  for (var b = split * UNROLL; b < BLOCKS; b += SPLITS * UNROLL) {\n"
+AFTER = "  if (SPLITS > 1) {\n    acc = joined("
+
+
+def bench(tree: Path, *args: str | Path) -> Result:
+    """By the program in `tree`, wherever the tests are run from (-P)."""
+    return execute(sys.executable, "-P", "-m", "webgpu_run.bench_cli", *args, env={"PYTHONPATH": str(tree)})
+
+
+def measured(tree: Path, out: Path) -> Path:
+    result = bench(
+        tree, MODEL, "-p", "8", "-n", "8", "-r", "6", "--no-roofline", "--no-tune", "-q", "--out", out
+    )  # the variants would be measured once an adapter, with whichever kernels came first
+    assert result.code == 0, result.err
+    return out
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, with a 4-bit linear that computes its sums over and over before it stores them."""
+    tree = tmp_path_factory.mktemp("slow")
+    shutil.copytree(ROOT / "webgpu_run", tree / "webgpu_run", ignore=shutil.ignore_patterns("__pycache__", "model"))
+    shutil.copytree(ROOT / "wgsl", tree / "wgsl")
+    kernel = tree / "wgsl" / "q4_strips.wgsl"
+    text = kernel.read_text()
+    assert text.count(LOOP) == text.count(AFTER) == 1
+    again = (
+        f"  for (var turn = 0u; turn < {TURNS}u; turn++) {{\n  acc = Strip(); acc2 = Strip(); square = vec4<f32>();\n"
+    )
+    kernel.write_text(text.replace(LOOP, again + LOOP).replace(AFTER, "  }\n" + AFTER))
+    return tree
+
+
+def test_a_slower_kernel_is_a_regression(slow: Path, tmp_path: Path) -> None:
+    a = measured(ROOT, tmp_path / "a.jsonl")
+    b = measured(slow, tmp_path / "b.jsonl")
+    same = bench(ROOT, "compare", a, a, "--fail-over", "5%")
+    assert same.code == 0, same.out
+    worse = bench(ROOT, "compare", a, b, "--fail-over", "5%", "-o", "json")
+    assert worse.code == 1, worse.out + worse.err
+    assert {row["test"]: row["verdict"] for row in json.loads(worse.out)} == {"pp8": "regression", "tg8": "regression"}
+    better = bench(ROOT, "compare", b, a, "--fail-over", "5%")
+    assert better.code == 0
+    assert "faster" in better.out
+    ops_a, ops_b = (
+        {op["kernel"]: op["gpu_us"] for op in json.loads(path.read_text().splitlines()[0])["ops"]} for path in (a, b)
+    )
+    if ops_a:  # an adapter with timestamps: the kernel that changed is the one that takes longer
+        growth = {name: ops_b[name] / ops_a[name] for name in ops_a}
+        assert "q4gsw" in max(growth, key=lambda name: growth[name])
