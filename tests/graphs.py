@@ -13,13 +13,17 @@ from webgpu_run.op import Array
 from webgpu_run.opgraph import ANY, Builder, Ref, Single, args_of, arrays_of, single, with_limits
 from webgpu_run.shapes import Dims, align, ceil_div
 
-__all__ = ["ANY", "SENTINEL", "UNREAD", "Builder", "Ref", "Single", "args_of", "arrays_of", "single", "with_limits"]
-UNREAD = np.float32(-2.3e29)
+__all__ = ["ANY", "SENTINEL", "Builder", "Ref", "Single", "args_of", "arrays_of", "single", "with_limits"]
 SENTINEL = np.float32(1.7e30)  # finite, so that a zero weight may meet it; large, so that nothing else may
 
 
 def run(runner: Runner, inputs: Sequence[Array]) -> list[Array]:
     return runner.call(inputs, CallStats())
+
+
+def unread(count: int) -> Array:
+    """What inputs hold where nothing may be read: of both signs, so that neither a largest nor a smallest hides it."""
+    return np.where(np.arange(count) % 2, np.float32(2.3e29), np.float32(-2.3e29))
 
 
 def fill(runner: Runner) -> None:
@@ -32,7 +36,8 @@ def fill(runner: Runner) -> None:
     buffers += [b for b in resident._owned.values() if id(b) not in kept]
     inputs = {id(executor.buffers[graph.tensors[v].root]) for v in graph.input_ids}
     for buffer in buffers:
-        executor.device.write(buffer, np.full(buffer.size // 4, UNREAD if id(buffer) in inputs else SENTINEL))
+        count = buffer.size // 4
+        executor.device.write(buffer, unread(count) if id(buffer) in inputs else np.full(count, SENTINEL))
 
 
 def contents(runner: Runner, v: int) -> Array:

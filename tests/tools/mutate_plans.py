@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Change one field of every op's plans at a time, and see that a check of that op's cases fails.
 
-    python tests/tools/mutate_plans.py [OP ...]      by default every op; prints one row an op, and what survived
+    python tests/tools/mutate_plans.py [-v] [OP ...]      by default every op; prints one row an op, and what survived
+                                                          -v: also what only the checks of plans saw
 
-Runs the functions that the tests run (resized == built, expected fields, numbers, sentinels, minimal grids), in one
-process, with the op's plan replaced by one that gets a single field wrong: an output dim, one uniform (each element of
-a vector), one constant, the grid, the route, a bound, or a dispatch left out.
+A mutant gets one field of every plan of an op wrong: an output dim, a uniform or one element of it, a constant, one
+axis of a grid, the route, a bound, the place of a window, a dispatch left out; by one more, one less, or by what it
+is at the largest shape ("stale": the field that a resize forgot). A uniform that the kernel's text does not read is no
+field of it. Checks are the functions that the tests call, in one process: those of plans alone (resized == built, each
+field worked out a second time), and those that run the op (numbers, sentinels, minimal grids). A row counts what either
+kills, and what the runs kill by themselves. Each op is tried for every kind of machine that it has other plans for.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,107 +24,128 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-import graphs  # noqa: E402
 import opcheck  # noqa: E402
 from cases import all_cases  # noqa: E402
 
 from webgpu_run import kernel as kernels  # noqa: E402
 from webgpu_run.device import Device, open_device  # noqa: E402
-from webgpu_run.op import REGISTRY, Case, Limits, Op, Plan, Step  # noqa: E402
+from webgpu_run.op import REGISTRY, Args, Case, Limits, Op, Plan  # noqa: E402
+from webgpu_run.resize import Engine  # noqa: E402
 
-Change = Callable[[Plan], Plan]
+Path_ = tuple[str | int, ...]
+Change = Callable[[Plan, Plan], Plan]  # of a plan, given that of the largest shape
 
 
-def on_step(k: int, change: Callable[[Step], Step]) -> Change:
-    def changed(plan: Plan) -> Plan:
-        if k >= len(plan.steps):
+def get(thing: Any, path: Path_) -> Any:
+    """What a field holds; None where the plan has no such field."""
+    for key in path:
+        if isinstance(key, int):
+            thing = thing[key] if key < len(thing) else None
+        elif isinstance(thing, tuple):
+            thing = dict(thing).get(key)
+        else:
+            thing = getattr(thing, key)
+        if thing is None:
+            return None
+    return thing
+
+
+def put(thing: Any, path: Path_, value: Any) -> Any:
+    """The same with one field replaced."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if isinstance(key, int):
+        return (*thing[:key], put(thing[key], rest, value), *thing[key + 1 :])
+    if isinstance(thing, tuple):
+        return tuple((name, put(v, rest, value) if name == key else v) for name, v in thing)
+    return dataclasses.replace(thing, **{key: put(getattr(thing, key), rest, value)})
+
+
+def numbers(plan: Plan) -> Iterator[Path_]:
+    """Every number of a plan that has an effect."""
+    for o, dims in enumerate(plan.outs):
+        yield from (("outs", o, i) for i in range(len(dims)))
+    yield from (("bounds", b, "high") for b in range(len(plan.bounds)))
+    for k, step in enumerate(plan.steps):
+        yield from (("steps", k, "grid", axis) for axis in range(3))
+        text = kernels.load(step.kernel).text(step.consts)
+        for name, value in step.params:
+            if f"params.{name}" not in text:
+                continue
+            if not isinstance(value, tuple):
+                yield ("steps", k, "params", name)
+                continue
+            rank = dict(step.params).get("outer_rank" if "outer" in name else "rank", len(value))
+            yield from (("steps", k, "params", name, i) for i in range(rank))  # type: ignore[arg-type]
+        yield from (("steps", k, "consts", name) for name, value in step.consts if not isinstance(value, str))
+        for name, _ in step.windows:
+            yield from (("steps", k, "windows", name, at) for at in ("offset", "nbytes"))
+
+
+def by(path: Path_, amount: int) -> Change:
+    """One more or one less (windows move by what bindings are aligned to); no field goes below nothing."""
+    step = 256 * amount if "windows" in path else amount
+
+    def changed(plan: Plan, largest: Plan) -> Plan:
+        value = get(plan, path)
+        if value is None:
             return plan
-        return dataclasses.replace(plan, steps=(*plan.steps[:k], change(plan.steps[k]), *plan.steps[k + 1 :]))
+        if isinstance(value, float):
+            return put(plan, path, value * 1.5 + 0.25) if amount > 0 else plan  # type: ignore[no-any-return]
+        return put(plan, path, max(0, value + step))  # type: ignore[no-any-return]
 
     return changed
 
 
-def param(name: str, change: Callable[[Any], Any]) -> Callable[[Step], Step]:
-    return lambda s: dataclasses.replace(s, params=tuple((n, change(v) if n == name else v) for n, v in s.params))
+def stale(path: Path_) -> Change:
+    def changed(plan: Plan, largest: Plan) -> Plan:
+        value = get(largest, path)
+        return plan if value is None or get(plan, path) is None else put(plan, path, value)
+
+    return changed
 
 
-def element(i: int, by: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    return lambda v: (*v[:i], max(0, v[i] + by), *v[i + 1 :]) if i < len(v) else v
-
-
-def mutants(plan: Plan) -> Iterator[tuple[str, Change]]:
+def mutants(plan: Plan, routes: set[str]) -> Iterator[tuple[str, Change]]:
     """Every single change of a plan like this one."""
-    for o, dims in enumerate(plan.outs):
-        for i in range(len(dims)):
-            for by in (1, -1):
-
-                def out(p: Plan, o: int = o, i: int = i, by: int = by) -> Plan:
-                    dims = element(i, by)(p.outs[o])
-                    return dataclasses.replace(p, outs=(*p.outs[:o], dims, *p.outs[o + 1 :]))
-
-                yield f"outs[{o}][{i}] {by:+}", out
-    yield "route", lambda p: dataclasses.replace(p, route="mutant")
-    for b in range(len(plan.bounds)):
-        for by in (1, -1):
-
-            def bound(p: Plan, b: int = b, by: int = by) -> Plan:
-                new = dataclasses.replace(p.bounds[b], high=p.bounds[b].high + by)
-                return dataclasses.replace(p, bounds=(*p.bounds[:b], new, *p.bounds[b + 1 :]))
-
-            yield f"bounds[{b}] {by:+}", bound
-    for k, step in enumerate(plan.steps):
-        yield f"step {k} left out", lambda p, k=k: dataclasses.replace(p, steps=(*p.steps[:k], *p.steps[k + 1 :]))
-        for axis in range(2):
-            for by in (1, -1):
-                if step.grid[axis] + by > 0 or axis == 0:
-                    yield (
-                        f"step {k} grid[{axis}] {by:+}",
-                        on_step(k, lambda s, a=axis, by=by: dataclasses.replace(s, grid=element(a, by)(s.grid))),  # type: ignore[misc,arg-type]
-                    )
-        text = kernels.load(step.kernel).text(step.consts)
-        for name, value in step.params:
-            if f"params.{name}" not in text:
-                continue  # shared with kernels that read it; this one does not
-            if isinstance(value, tuple):
-                rank = int(dict(step.params).get("rank", len(value)))  # type: ignore[arg-type]
-                for i in range(min(rank, len(value))):
-                    yield f"step {k} {name}[{i}] +1", on_step(k, param(name, element(i, 1)))
-            elif isinstance(value, float):
-                yield f"step {k} {name} x1.5", on_step(k, param(name, lambda v: v * 1.5 + 0.25))
-            else:
-                yield f"step {k} {name} +1", on_step(k, param(name, lambda v: v + 1))
-                yield f"step {k} {name} -1", on_step(k, param(name, lambda v: max(0, v - 1)))
-        for name, const in step.consts:
-            if isinstance(const, int) and re.search(rf"\b{name}\b", kernels.load(step.kernel).source):
-                for by in (1, -1):
-                    if const + by > 0:
-                        change = lambda s, n=name, by=by: dataclasses.replace(  # noqa: E731
-                            s, consts=tuple((c, v + by if c == n else v) for c, v in s.consts)
-                        )
-                        yield f"step {k} const {name} {by:+}", on_step(k, change)
+    for path in numbers(plan):
+        label = ".".join(map(str, path)).replace("steps.", "").replace("params.", "")
+        yield f"{label} +1", by(path, 1)
+        yield f"{label} -1", by(path, -1)
+        yield f"{label} stale", stale(path)
+    for route in sorted({*routes, "mutant"}):
+        yield f"route {route}", lambda p, _, r=route: dataclasses.replace(p, route=r)
+    yield "route stale", stale(("route",))
+    for k in range(len(plan.steps)):
+        yield f"{k} left out", lambda p, _, k=k: dataclasses.replace(p, steps=(*p.steps[:k], *p.steps[k + 1 :]))
 
 
-def differs(op: Op, case: Case, device: Device, change: Change) -> bool:
-    """Whether the change is one: a 0 made no smaller, or a field of a route that the case does not take, is none."""
-    plans = [op.plan(graphs.args_of(op, case, live), device.limits) for live in opcheck.lives(case)]
-    return any(change(p) != p for p in plans)
+def planned(op: Op, case: Case, limits: Limits) -> list[Plan]:
+    """The op's plans in a graph that was built once and resized: largest first."""
+    one = opcheck.build(op, case)
+    engine = Engine(one.builder.graph(), limits)
+    found = [engine.plans[-1]]
+    for live in case.live:
+        engine.resize(one.inputs(opcheck.arrays(op, case, live)))
+        found.append(engine.plans[-1])
+    return found
 
 
-def fails(op: Op, case: Case, device: Device, change: Change) -> bool:
-    """Whether some check of the case fails when every plan of the op is changed so."""
+def wrong(op: Op, change: Change) -> Op:
+    def plan(a: Args, limits: Limits) -> Plan:
+        top = Args({n: a.max_dims[n] for n in a.dims}, a.attrs, max_dims=a.max_dims, dtypes=a.dtypes, slots=a.slots)
+        return change(op.plan(a, limits), op.plan(top, limits))
 
-    def wrong(args: Any, limits: Limits) -> Plan:
-        return change(op.plan(args, limits))
+    return dataclasses.replace(op, plan=plan)
 
-    bad = dataclasses.replace(op, plan=wrong)
-    folded = opcheck.folding(op, case, device)
+
+def fails(op: Op, change: Change, *checks: Callable[[Op], object]) -> bool:
+    """Whether some check fails when every plan of the op is changed so."""
+    bad = wrong(op, change)
     REGISTRY[op.name] = bad
     try:
-        for live in opcheck.lives(case):
-            opcheck.check_expected(bad, case, live, device.limits)
-        opcheck.check_case(bad, case, device)
-        opcheck.check_case(bad, case, folded)
-        opcheck.check_minimal(bad, case, device)
+        for check in checks:
+            check(bad)
     except Exception:
         return True
     finally:
@@ -129,34 +153,79 @@ def fails(op: Op, case: Case, device: Device, change: Change) -> bool:
     return False
 
 
+def of_plans(op: Op, case: Case, device: Device, change: Change) -> bool:
+    return fails(
+        op,
+        change,
+        *(lambda o, live=live: opcheck.check_expected(o, case, live, device.limits) for live in opcheck.lives(case)),
+        lambda o: opcheck.check_plans(o, case, device.limits),
+    )
+
+
+def of_runs(op: Op, case: Case, device: Device, change: Change) -> bool:
+    folded = opcheck.folding(op, case, device)
+    return fails(
+        op,
+        change,
+        lambda o: opcheck.check_case(o, case, device),
+        lambda o: opcheck.check_case(o, case, folded),
+        lambda o: opcheck.check_minimal(o, case, device),
+    )
+
+
+def survivors(pairs: list[tuple[Op, Case]], device: Device) -> tuple[int, list[str], list[str]]:
+    """How many mutants an op has, which no check kills, and which no run kills."""
+    plans = [planned(op, case, device.limits) for op, case in pairs]
+    routes = {p.route for found in plans for p in found}
+    seen: dict[str, Change] = {}
+    for found in plans:
+        for plan in found:
+            seen |= dict(mutants(plan, routes))
+    count, lived, unseen = 0, list[str](), list[str]()
+    for label, change in seen.items():
+        changed = [
+            pair for pair, found in zip(pairs, plans, strict=True) if any(change(p, found[0]) != p for p in found)
+        ]
+        if not changed:
+            continue  # a 0 made no smaller, or the same at every shape
+        count += 1
+        if not any(of_runs(op, case, device, change) for op, case in changed):
+            unseen.append(label)
+            if not any(of_plans(op, case, device, change) for op, case in changed):
+                lived.append(label)
+    return count, lived, unseen
+
+
 def main(argv: list[str]) -> int:
+    verbose = "-v" in argv
+    argv = [name for name in argv if name != "-v"]
     device = open_device()
     by_op: dict[str, list[tuple[Op, Case]]] = {}
     for _, _, op, case in all_cases():
-        if opcheck.runs(op, case, device.limits) and (not argv or op.short in argv or op.name in argv):
+        if not argv or op.short in argv or op.name in argv:
             by_op.setdefault(op.name, []).append((op, case))
-    total = dead = 0
-    survivors: list[str] = []
-    print(f"{'op':44} {'mutants':>8} {'killed':>7}    s  survived")
+    total = dead = ran = 0
+    print(f"{'op':44} {'machine':15} {'mutants':>8} {'killed':>7} {'by runs':>8}    s  survived")
     for name, pairs in sorted(by_op.items()):
-        start, seen, lived = time.monotonic(), dict[str, Change](), list[str]()
-        for op, case in pairs:
-            for live in opcheck.lives(case):
-                for label, change in mutants(op.plan(graphs.args_of(op, case, live), device.limits)):
-                    seen.setdefault(label, change)
-        seen = {k: c for k, c in seen.items() if any(differs(op, case, device, c) for op, case in pairs)}
-        for op, case in pairs:
-            if fails(op, case, device, lambda p: p):
-                print(f"{name}: fails as it is: {case}", flush=True)
-        for label, change in seen.items():
-            if not any(differs(op, case, device, change) and fails(op, case, device, change) for op, case in pairs):
-                lived.append(label)
-        total, dead = total + len(seen), dead + len(seen) - len(lived)
-        survivors += [f"{name}: {label}" for label in lived]
-        spent = time.monotonic() - start
-        print(f"{name:44} {len(seen):8} {len(seen) - len(lived):7} {spent:4.0f}  {'; '.join(lived)}", flush=True)
-    print(f"{'all':44} {total:8} {dead:7}")
-    return 1 if survivors else 0
+        tried: list[list[list[Plan]]] = []
+        for machine in opcheck.machines(device):
+            here = [(op, case) for op, case in pairs if opcheck.runs(op, case, machine.limits)]
+            plans = [planned(op, case, machine.limits) for op, case in here]
+            if not here or plans in tried:
+                continue
+            tried.append(plans)
+            start = time.monotonic()
+            for op, case in here:
+                if of_plans(op, case, machine, lambda p, _: p) or of_runs(op, case, machine, lambda p, _: p):
+                    print(f"{name}: fails as it is: {case}", flush=True)
+            count, lived, unseen = survivors(here, machine)
+            total, dead, ran = total + count, dead + count - len(lived), ran + count - len(unseen)
+            row = f"{count:8} {count - len(lived):7} {count - len(unseen):8} {time.monotonic() - start:4.0f}"
+            print(f"{name:44} {machine.limits.profile.name:15} {row}  {'; '.join(lived)}", flush=True)
+            if verbose:
+                print(f"    runs do not see: {'; '.join(unseen)}", flush=True)
+    print(f"{'all':44} {'':15} {total:8} {dead:7} {ran:8}")
+    return 1 if dead < total else 0
 
 
 if __name__ == "__main__":

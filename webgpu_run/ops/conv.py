@@ -106,7 +106,10 @@ _CASES = (
     "et_vk.conv_with_clamp.default",
     f"{SCHEMA} low:num? high:num? -> out",
     reference=reference,
-    cases=(_case((1, 4, 8, 8), (8, 4, 3, 3), ((1, 4, 5, 8),), padding=(1, 1), low=0, high=0.6),),
+    cases=(
+        _case((1, 4, 8, 8), (8, 4, 3, 3), ((1, 4, 5, 8),), padding=(1, 1), low=0, high=0.6),
+        _case((2, 6, 5), (9, 2, 3), ((1, 6, 4),), groups=3, low=-0.5),
+    ),
 )
 def convolution(a: Args, limits: Limits) -> Plan:
     x, w, groups, turned = a["x"], a["w"], a.int("groups"), bool(a.attrs["transposed"])

@@ -42,7 +42,8 @@ def rows_plan(
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return [t["table"][t["index"]]]
+    """An index past the table is its last row."""
+    return [t["table"].take(t["index"], 0, mode="clip")]
 
 
 def make_index(a: Args, rng: np.random.Generator) -> dict[str, Array]:

@@ -249,7 +249,7 @@ def embedding_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     table = q4.nibbles(w).astype(np.float64) * np.repeat(
         t["scales"].astype(np.float64).reshape(v, -1), a.int("group"), 1
     )
-    return [table[t["index"]].reshape((*a["index"], d))]
+    return [table.take(t["index"], 0, mode="clip").reshape((*a["index"], d))]
 
 
 def embedding_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
@@ -264,7 +264,11 @@ def embedding_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str,
 
 
 def embedding_make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    return {**make(a, rng), "index": rng.integers(0, a["w"][0], a["index"]).astype(np.int32)}
+    """Random rows, and one past the table, which is its last."""
+    index = rng.integers(0, a["w"][0], a["index"]).astype(np.int32)
+    if index.size > 1:
+        index.flat[-1] = a["w"][0]
+    return {**make(a, rng), "index": index}
 
 
 def _embedding_case(v: int, d: int, group: int, linear: bool) -> Case:

@@ -84,6 +84,7 @@ def group_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     cases=(
         Case({"x": (2, 6, 3, 5), "weight": (6,), "bias": (6,)}, {"groups": 3, "eps": 1e-5}, ({"x": (1, 6, 2, 5)},)),
         Case({"x": (1, 4, 7)}, {"groups": 1, "eps": 1e-5}),
+        Case({"x": (2, 10, 3)}, {"groups": 5, "eps": 1e-5}, ({"x": (1, 10, 3)},)),
     ),
 )
 def group_norm(a: Args, limits: Limits) -> Plan:

@@ -1,0 +1,285 @@
+"""What the dispatches of an op must be, worked out a second time from its shapes and attributes.
+
+Checks of numbers can't see a field that makes no difference to them: one loop too many over a dim of 1, a bound that
+the grid keeps anyway, a constant of a form not taken. `check` can: it knows each field of each dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import fields_moves
+import fields_q4
+import numpy as np
+from fields_moves import Want, cat, moved, size, strides, up, words
+
+from webgpu_run.op import Args, Limits, Op, Plan, Step
+from webgpu_run.shapes import Dims
+
+TOP = float(np.float32(3.4028234e38))
+
+
+Wanted = tuple[str, list[Want]]
+
+
+# -- elements that are computed ----------------------------------------------------------------------------------------
+
+
+def broadcast(kernel: str, a: Args, names: Sequence[str], out: Dims) -> Want:
+    through = {f"{n}_strides": strides(np.broadcast_to(words(a[n]), out)) for n in names}
+    return Want(kernel, {"count": size(out), "rank": len(out), "dims": out, **through}, lanes=size(out))
+
+
+def elementwise(op: Op, a: Args, out: Dims) -> Wanted:
+    if "cond" in a:
+        return "broadcast", [broadcast("where", a, ("cond", "a", "b"), out)]
+    four = size(out) % 4 == 0
+    if "b" not in a:
+        route = {"_to_dim_order_copy": "cast", "quantize_per_tensor": "lanes", "dequantize_per_tensor": "lanes"}
+        lanes = size(out) // 4 if four else size(out)
+        return route.get(op.short, "vec4" if four else "scalar"), [Want("unary", {"count": lanes}, lanes=lanes)]
+    alpha = {"alpha": a.num("alpha", 1.0)}
+    if a["a"] == a["b"] and four:
+        lanes = size(out) // 4
+        return "vec4", [Want("binary_vec4", {"count": lanes, **alpha}, lanes=lanes)]
+    want = broadcast("binary", a, ("a", "b"), out)
+    want.params.update(alpha)
+    return "broadcast", [want]
+
+
+def gather(a: Args, out: Dims) -> Wanted:
+    name = next(n for n in a.dims if n != "table")
+    dim = int(name[2:]) if name != "index" else a.attrs.get("dim", 0) % len(a["table"])
+    table = a["table"]
+    params = {
+        "count": size(out),
+        "width": strides(words((*table, 2)))[dim] // 2,
+        "rows": table[dim],
+        "picks": size(a[name]),
+        "first": 0,
+        "held": size(table[: dim + 1]),
+    }
+    half = a.dtypes["table"] == "float16" and table[-1] % 2 == 0
+    return "gather", [Want("gather_rows", params, lanes=size(out), consts={"HALF": int(half)})]
+
+
+def embedding_q4(a: Args, limits: Limits, plain: bool) -> Wanted:
+    (vocab, half), group, tokens = a["w"], a.int("group"), size(a["index"])
+    if plain:
+        params = {"words": tokens * half // 4, "dim": 2 * half, "group": group, "vocab": vocab}
+        return "plain", [Want("embedding_q4gsw", params, lanes=tokens * half // 4)]
+    lanes, blocks = limits.profile.lanes, tokens * half // 16
+    consts = {"WG": lanes, "K": 2 * half, "G": group, "LANES": lanes, "PARTS": fields_q4.parts(2 * half, group, limits)}
+    params = {"count": blocks, "vocab": vocab}
+    return "strips", [Want("embedding_q4gsw_strips", params, up(blocks, lanes), consts=consts)]
+
+
+def matrix(op: Op, a: Args, out: Dims) -> Wanted:
+    if op.short == "linear":
+        (n, k), m = a["w"], size(out[:-1])
+        rows = 4 if m > 1 else 1
+        name, wide = ("linear_vec4", k // 4) if k % 4 == 0 else ("linear", k)
+        fields = {"m": m, "n": n, "k": wide, "first": 0, "cols": n}
+        want = Want(name, fields, lanes=n * up(m, rows), consts={"ROWS": rows, "BIAS": int("bias" in a)})
+        return "gemm" if m > 1 else "gemv", [want]
+    (m, k), n = a["a"][-2:], a["b"][-1]
+    params: dict[str, Any] = {"count": size(out), "n": n, "k": k}
+    if op.short != "addmm":
+        return "naive", [Want("bmm", {**params, "m": m}, lanes=size(out))]
+    row, col = strides(np.broadcast_to(words(a["c"]), out))
+    params |= {"row": row, "col": col, "beta": a.num("beta"), "alpha": a.num("alpha")}
+    return "naive", [Want("addmm", params, lanes=size(out))]
+
+
+# -- windows over images -----------------------------------------------------------------------------------------------
+
+
+def pair(values: Sequence[int], rank: int, fill: int) -> Dims:
+    """One entry a spatial dim, and `fill` for the height of what is a line."""
+    spread = tuple(values) * (rank if len(values) == 1 else 1)
+    return (fill, *spread) if rank == 1 else spread
+
+
+def window(a: Args, out: Dims, kernel: Sequence[int], rank: int = 2, other: Sequence[int] = ()) -> dict[str, Dims]:
+    by = {n: a.attrs.get(n) or d for n, d in (("stride", other), ("padding", (0,)), ("dilation", (1,)))}
+    stride, padding, dilation = pair(by["stride"], rank, 1), pair(by["padding"], rank, 0), pair(by["dilation"], rank, 1)
+    around = (*pair(a["x"][-rank:], rank, 1), *pair(out[-rank:], rank, 1))
+    return {"size": around, "taps": (*pair(kernel, rank, 1), *dilation), "shift": (*stride, *padding)}
+
+
+def convolution(a: Args, out: Dims) -> Wanted:
+    x, w, groups, turned = a["x"], a["w"], a.int("groups"), bool(a.attrs["transposed"])
+    params: dict[str, Any] = {"count": size(out), **window(a, out, w[2:], len(x) - 2)}
+    params["channels"] = (x[1] // groups, out[1] // groups, x[1], out[1])
+    params |= {"low": a.num("low", -TOP), "high": a.num("high", TOP)}
+    consts = {"BIAS": int("bias" in a), "TRANSPOSED": int(turned)}
+    return "transposed" if turned else "direct", [Want("conv2d", params, lanes=size(out), consts=consts)]
+
+
+def image(op: Op, a: Args, out: Dims) -> Wanted:
+    params: dict[str, Any] = {"count": size(out)}
+    consts: dict[str, int] = {}
+    name = op.short
+    if "pool" in name:
+        kernel = pair(a.attrs["kernel"], 2, 1)
+        params |= window(a, out, kernel, other=kernel)
+        if name == "avg_pool2d":
+            params["divisor"] = a.attrs["divisor"] or 0
+            params["include"] = int(a.attrs["include"])
+        name = name.removesuffix("_with_indices")
+    elif name == "grid_priors":
+        params |= {"width": a["x"][-1], "stride": a.num("stride"), "offset": a.num("offset")}
+    else:
+        params["size"] = (*a["x"][2:], *out[2:])
+        if name == "grid_sampler_2d":
+            params["channels"] = a["x"][1]
+        else:
+            consts = {"BILINEAR": int("bilinear" in name), "CORNERS": int(a.attrs.get("corners", False))}
+            name = "resize2d"
+    return "lanes", [Want(name, params, lanes=size(out), consts=consts)]
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def reduction(op: Op, a: Args, out: Dims) -> Wanted:
+    x = words(a["x"])
+    axes = sorted(d % x.ndim for d in (a.attrs["dims"] or range(x.ndim)))
+    rest = [i for i in range(x.ndim) if i not in axes]
+    within, outer = x.transpose(axes + rest), x.transpose(rest + axes)
+    count = size([x.shape[i] for i in axes])
+    params = {
+        "count": size(out),
+        "size": count,
+        "rank": len(axes),
+        "outer_rank": len(rest),
+        "divide": count if op.short == "mean" else 1,
+        "dims": within.shape[: len(axes)],
+        "strides": strides(within)[: len(axes)],
+        "outer_dims": outer.shape[: len(rest)],
+        "outer_strides": strides(outer)[: len(rest)],
+    }
+    return "rows" if axes == [x.ndim - 1] else "strided", [Want("reduce", params, size(out))]
+
+
+def line(op: Op, a: Args) -> Wanted:
+    """Softmax and the place of an extreme: along one dim, or over all that there is."""
+    x = words(a["x"])
+    dim = a.attrs["dim"]
+    x, at = (x.reshape(-1), 0) if dim is None else (x, dim % x.ndim)
+    inner = size(x.shape[at + 1 :])
+    rows = x.size // x.shape[at]
+    softmax = "softmax" in op.short
+    want = Want("softmax" if softmax else "arg_extreme", {"rows": rows, "size": x.shape[at], "inner": inner}, rows)
+    if softmax:
+        want.consts["LOG"] = int("log" in op.short)
+    return "strided" if inner > 1 else "rows", [want]
+
+
+def norm(op: Op, a: Args, limits: Limits) -> Wanted:
+    x, params = a["x"], {"eps": a.num("eps")}
+    wg = {"WG": limits.profile.workgroup}
+    if op.short == "rms_norm":
+        four = x[-1] % 4 == 0
+        rows = size(x[:-1])
+        params |= {"rows": rows, "width": x[-1] // 4 if four else x[-1]}
+        return ("vec4" if four else "scalar"), [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
+    consts = wg | {"WEIGHT": int("weight" in a), "BIAS": int("bias" in a)}
+    if op.short == "native_group_norm":
+        rows, channel, channels = x[0] * a.int("groups"), size(x[2:]), x[1]
+    else:
+        rows, channel, channels = size(x[: -len(a.attrs["shape"])]), 1, size(a.attrs["shape"])
+    params |= {"rows": rows, "width": size(x) // rows, "channel": channel, "channels": channels}
+    route = "groups" if op.short == "native_group_norm" else "rows"
+    return route, [Want("layer_norm", params, rows, consts=consts)]
+
+
+def quantized_rows(op: Op, a: Args, limits: Limits) -> Wanted:
+    x, wg = a["x"], limits.profile.workgroup
+    rows = size(x[:-1])
+    params = {"rows": rows, "width": x[-1], "low": -128, "high": 127, "eps": a.num("eps", 2.0**-23)}
+    if op.short == "choose_qparams_affine":
+        return "rows", [Want("choose_qparams", params, rows, consts={"WG": wg})]
+    shuffle, normed = limits.profile.shuffle, "norm" in a
+    params["norm_eps"] = a.num("norm_eps")
+    consts = {"WG": 8 if shuffle else wg, "NORM": int(normed), "LANES": 4 if x[-1] % 4 == 0 else 1}
+    name = "quantize_rows_subgroup" if shuffle else "quantize_rows"
+    return "rows+norm" if normed else "rows", [Want(name, params, rows, consts=consts)]
+
+
+def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
+    """Route and dispatches; None where another file works them out."""
+    out, short = plan.outs[0], op.short
+    if not size(out):
+        return "empty", []
+    if op.alias and not (short == "_to_dim_order_copy" and plan.steps):
+        return ("copy", [moved(x := words((size(out),)), x, words((size(out),)))]) if plan.steps else ("alias", [])
+    if short in fields_moves.MOVES:
+        return "strided", fields_moves.MOVES[short](a, words(a["x"]), words(out))
+    if short == "cat":
+        return "strided", cat(a, words(out))
+    if "table" in a:
+        return gather(a, out)
+    if short == "embedding_q4gsw":
+        return embedding_q4(a, limits, plain=not fields_q4.packable(2 * a["w"][1], a.int("group"), limits))
+    if short in ("linear", "bmm", "mm", "addmm"):
+        return matrix(op, a, out)
+    if short in ("convolution", "conv_with_clamp"):
+        return convolution(a, out)
+    if "2d" in short or short == "grid_priors":
+        return image(op, a, out)
+    if short in ("amax", "amin", "sum", "mean"):
+        return reduction(op, a, out)
+    if "softmax" in short or short in ("argmax", "argmin"):
+        return line(op, a)
+    if short in ("rms_norm", "native_layer_norm", "native_group_norm"):
+        return norm(op, a, limits)
+    if short in ("choose_qparams_affine", "quantize_rows"):
+        return quantized_rows(op, a, limits)
+    kernels = {s.kernel for s in plan.steps}
+    return elementwise(op, a, out) if kernels <= {"unary", "binary", "binary_vec4", "where"} else None
+
+
+# -- the check ---------------------------------------------------------------------------------------------------------
+
+
+def folded(groups: int, most: int) -> tuple[int, int, int]:
+    """The fewest rows of workgroups that hold them, as short as can be."""
+    rows = up(groups, most)
+    return (groups if rows == 1 else up(groups, rows), rows, 1)
+
+
+def same(name: str, got: Any, want: Any) -> bool:
+    """Equal, but for strides that reach nothing; past its dims a shape has ones, and strides are zero."""
+    if isinstance(want, tuple):
+        rest = (int(name.endswith("dims")),) * (len(got) - len(want))
+        return all(w in (-1, g) for g, w in zip(got, (*want, *rest), strict=True))
+    return bool(want == -1 or abs(got - want) <= 1e-6 * abs(want))
+
+
+def check_step(step: Step, want: Want, limits: Limits, what: str) -> None:
+    assert step.kernel == want.kernel, f"{what}: {step.kernel}, expected {want.kernel}"
+    params = dict(step.params)
+    for name, value in want.params.items():
+        assert same(name, params[name], value), f"{what}: {name} = {params[name]}, expected {value}"
+    grid = folded(want.groups or up(want.lanes, 64), limits.max_workgroups)
+    assert step.grid == grid, f"{what}: grid {step.grid}, expected {grid}"
+    numbers = {name: value for name, value in step.consts if not isinstance(value, str)}
+    assert numbers == {"WG": 64} | want.consts, f"{what}: constants {numbers}, expected {want.consts}"
+
+
+def check(op: Op, a: Args, plan: Plan, limits: Limits) -> bool:
+    """The plan is the one that these shapes need, field by field; False for an op that is not known here."""
+    if op.short in fields_q4.LINEAR:
+        fields_q4.check(op, a, plan, limits)
+        return True
+    found = wanted(op, a, plan, limits)
+    if found is None:
+        return False
+    route, steps = found
+    assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
+    assert len(plan.steps) == len(steps), f"{op.name}: {len(plan.steps)} dispatches, expected {len(steps)}"
+    for i, (step, want) in enumerate(zip(plan.steps, steps, strict=True)):
+        check_step(step, want, limits, f"{op.name}, dispatch {i}")
+    return True

@@ -1,0 +1,153 @@
+"""What the dispatches of 4-bit linears must be, field by field, worked out a second time from their shapes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from webgpu_run.op import Args, Limits, Op, Plan, Step
+
+LINEAR = ("linear_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
+ALL = 2**31
+TILE = ("K", "G", "LANES", "PARTS", "SWIGLU")  # the constants of a tile that it shares with strips
+
+
+def up(a: int, b: int) -> int:
+    return (a + b - 1) // b
+
+
+def parts(k: int, group: int, limits: Limits) -> int:
+    """Rows of a texture that the scales and weights of a strip take, a whole number of groups in each."""
+    groups = k // group
+    texels = groups * (1 + group // 8) * limits.profile.lanes
+    return next(n for n in range(1, groups + 1) if groups % n == 0 and texels <= n * limits.max_texture)
+
+
+def packable(k: int, group: int, limits: Limits) -> bool:
+    """Whether a weight of any width is stored in strips: blocks of 32, and a row of x that is a uniform of its own."""
+    return k % 32 == 0 == group % 32 and 4 * k <= limits.max_uniform and 4 * k % limits.uniform_align == 0
+
+
+def window(m: int, k: int, limits: Limits) -> int:
+    """Rows of x that a uniform holds, in fours, with the next ones where a uniform may start."""
+    if m == 1:
+        return 1
+    most = limits.max_uniform // (4 * k)
+    by = 4 if most >= 4 else 1
+    return next(r for r in range(most // by * by, 0, -by) if r * k * 4 % limits.uniform_align == 0 or r == by)
+
+
+def expected(
+    m: int, k: int, group: int, widths: Sequence[int], limits: Limits, forms: Sequence[str] = (), eps: float = 0.0
+) -> list[dict[str, Any]]:
+    """Every dispatch of a linear in strips; forms are bias, norm, residual, swiglu."""
+    profile, swiglu = limits.profile, "swiglu" in forms
+    strips = [up(n, 4 * profile.lanes) for n in widths]
+    held, rows = window(m, k, limits), {1: 1, 2: 2}.get(m, 4)
+    rows = min(rows, held)
+    splits = max(s for s in range(1, profile.splits + 1) if s <= k // 32 and s * profile.lanes <= limits.max_invocations
+                 and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
+    folded = "norm" in forms and m == 1
+    consts = {
+        "K": k,
+        "G": group,
+        "LANES": profile.lanes,
+        "PARTS": parts(k, group, limits),
+        "ROWS": rows,
+        "SPLITS": splits,
+        "STRIPS": 2 if swiglu or splits == 1 else 1,
+        "WINDOW": held,
+        "UNROLL": 2 if m == 1 and group % 64 == 0 and splits == 1 else 1,
+        "NORM": int(folded),
+        "NORM_SIZE": k // 4 if folded else 1,
+        "SWIGLU": int(swiglu),
+    }
+    kernel = "linear_q4gsw_strips" + "_subgroup" * profile.shuffle
+    if profile.tiled and m >= 8 and limits.max_workgroup_bytes >= 512 * (profile.lanes + 8) and (
+        limits.max_invocations >= 8 * profile.lanes
+    ):  # fmt: skip
+        kernel, rows, held = "linear_q4gsw_tiled", 32, up(m, held) * held
+        consts = {name: consts[name] for name in TILE} | {"STRIPS": 1}
+    ends = list(itertools.accumulate(strips))
+    outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
+    found: list[dict[str, Any]] = []
+    if "norm" in forms and m > 1:
+        params = {"rows": m, "width": k // 4, "eps": eps}
+        grid = (*spread(m, limits), 1)
+        found.append({"kernel": "rms_norm_vec4", "params": params, "grid": grid, "consts": {"WG": profile.workgroup}})
+    for first in range(0, m, held):
+        live = min(held, m - first)
+        params = {
+            "n0": outs[0],
+            "n1": outs[1],
+            "n2": outs[2],
+            "strip1": ALL if swiglu else ends[0],
+            "strip2": ALL if swiglu else ends[1] if len(widths) > 1 else ends[0] + ALL,
+            "up_strip": strips[0],
+            "rows": live,
+            "out_row": first,
+            "bias": ALL if "bias" in forms else 0,
+            "residual": ALL if "residual" in forms else 0,
+            "eps": eps,
+        }
+        across = strips[0] if swiglu else up(sum(strips), consts["STRIPS"])
+        grid = (*spread(across, limits), up(live, rows))
+        at = (first * k * 4, held * k * 4)
+        found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, "at": at})
+    return found
+
+
+def spread(groups: int, limits: Limits) -> tuple[int, int]:
+    rows = up(groups, limits.max_workgroups)
+    return (up(groups, rows), rows)
+
+
+def plain(m: int, k: int, group: int, n: int, limits: Limits, bias: bool) -> dict[str, Any]:
+    """The one dispatch where the shape does not fit strips."""
+    rows = 4 if m > 1 else 1
+    params = {"m": m, "n": n, "k": k, "group": group, "pitch": up(n, 4) * 4}
+    grid = (*spread(up(n * up(m, rows), 64), limits), 1)
+    consts = {"WG": 64, "ROWS": rows, "BIAS": int(bias)}
+    return {"kernel": "linear_q4gsw", "params": params, "grid": grid, "consts": consts}
+
+
+def seen(step: Step) -> dict[str, Any]:
+    numbers = {name: value for name, value in step.consts if not isinstance(value, str)}
+    found = {"kernel": step.kernel, "params": dict(step.params), "grid": step.grid, "consts": numbers}
+    for _, held in step.windows:
+        found["at"] = (held.offset, held.nbytes)
+    return found
+
+
+def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
+    """The plan of a 4-bit linear, plain or fused, is the one that its shapes need."""
+    *lead, k = a["x"]
+    m = 1
+    for n in lead:
+        m *= n
+    fused = op.name.startswith("wr.")
+    group = k if op.short == "linear_qcs4w" else a.int("group")
+    widths = [a[f"w{i}"][0] for i in range(len(a.attrs["w"]))] if fused else [a["w"][0]]
+    has = {
+        "bias": bool(a.attrs["bias"]) if fused else "bias" in a,
+        "norm": "norm" in a,
+        "residual": "res" in a,
+        "swiglu": bool(a.attrs.get("swiglu")),
+    }
+    forms = [name for name, there in has.items() if there]
+    strips = fused or packable(k, group, limits)  # fusion makes only what fits
+    eps = a.num("eps") if fused else 0.0
+    want = [plain(m, k, group, widths[0], limits, has["bias"])]
+    if strips:
+        want = expected(m, k, group, widths, limits, forms, eps)
+    route = ("" if strips else "plain-") + ("gemm" if m > 1 else "gemv")
+    route += "+norm" * has["norm"] + "+swiglu" * has["swiglu"] + "+add" * has["residual"]
+    if op.short == "linear_dq8ca_q4gsw":
+        count = m * k
+        grid = (*spread(up(count, 64), limits), 1)
+        params = {"count": count, "width": k, "low": -128, "high": 127}
+        want.insert(0, {"kernel": "round_rows", "params": params, "grid": grid, "consts": {"WG": 64}})
+    assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
+    got = [seen(step) for step in plan.steps]
+    assert got == want, f"{op.name}: {got}, expected {want}"
