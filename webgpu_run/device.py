@@ -22,6 +22,7 @@ from .errors import DeviceError, UsageError
 from .kernel import Consts, Kernel
 from .op import GPU, PLAIN, SOFTWARE, Array, Limits
 from .shapes import align
+from .waiting import Waiter
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # Mesa warns on stderr without one
@@ -132,6 +133,7 @@ class Device:
         log.propagate = False
         with self._errors("the device can't be opened"):
             self.handle = adapter.handle.request_device_sync(required_features=list(self.features))
+            self._waiter = Waiter(self.handle)
         lim = self.handle.limits
         self.limits = Limits(
             max_workgroups=lim["max-compute-workgroups-per-dimension"],
@@ -153,7 +155,6 @@ class Device:
         self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self._pending = 0
-        self._fence: Any = None
         profile = GPU
         if adapter.software:
             profile = SOFTWARE if self._subgroup_size() >= 8 else PLAIN
@@ -188,7 +189,7 @@ class Device:
             yield
         except (self.wgpu.GPUError, RuntimeError, MemoryError, OverflowError) as err:
             text = " ".join(str(err).split()) or type(err).__name__
-            if "memory" in text.lower():
+            if "memory" in text.lower() or "new thread" in text:  # which needs a stack
                 raise DeviceError(f"out of GPU memory: {what}") from err
             if self._lost.lost or "lost" in text.lower():
                 raise DeviceError(f"the device was lost: {what}") from err
@@ -294,24 +295,22 @@ class Device:
             self.check()
             self.wait()
 
-    def submit(self, encoder: Any) -> None:
-        """Finish an encoder and put it in the queue."""
+    def submit(self, encoder: Any) -> Any:
+        """Finish an encoder and put it in the queue; what it gives names the submission."""
         self.check()
         with self._errors("submit"):
-            self.handle.queue.submit([encoder.finish()])
+            return self._waiter.submit(encoder.finish())
 
-    def read_mapped(self, staging: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
-        """What a call copied to a staging buffer, as soon as the call is done."""
+    def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+        """What a submission copied to a staging buffer, as soon as it is done."""
         count = math.prod(dims)
         if not count:
             return np.zeros(dims, dtype)
         nbytes = align(count * dtype.itemsize, 8)
         self.check()
         with self._errors("readback"):
-            staging.map_sync("READ", 0, nbytes)
-            data = np.frombuffer(staging.read_mapped(0, nbytes, copy=False), dtype, count).reshape(dims).copy()
-            staging.unmap()
-        return data
+            data = self._waiter.read(staging, nbytes, submission)
+        return np.frombuffer(data, dtype, count).reshape(dims)
 
     def read(self, buffer: Any, nbytes: int) -> bytes:
         """A buffer's first bytes, once all submitted work is done."""
@@ -320,19 +319,15 @@ class Device:
             return bytes(self.handle.queue.read_buffer(buffer, 0, nbytes))
 
     def wait(self) -> None:
-        """Until all submitted work is done. (wgpu 0.32's own call for this raises; a 4-byte readback waits as well.)"""
-        with self._errors("wait"):
-            if self._fence is None:
-                self._fence = self.buffer(16, "fence")
-            self.check()
-            self.handle.queue.read_buffer(self._fence, 0, 4)
+        """Until all submitted work is done."""
+        self.check()
+        self._waiter.until()
 
     def zero(self, buffers: Sequence[Any]) -> None:
         encoder = self.handle.create_command_encoder()
         for buffer in buffers:
             encoder.clear_buffer(buffer)
-        self.check()
-        self.handle.queue.submit([encoder.finish()])
+        self.submit(encoder)
 
     def check(self) -> None:
         """A submit to a lost device aborts the process: refuse before it."""

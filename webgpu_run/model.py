@@ -17,7 +17,7 @@ from . import tune as tuning
 from .checks import check_method
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError
-from .execute import CallStats, Executor, Progress, Ticket
+from .execute import CallStats, Executor, Progress, Ticket, host_clock
 from .graph import Graph
 from .interpreter import Interpreter
 from .op import Array, Limits
@@ -74,11 +74,13 @@ class Runner:
         return self.executor.submit(stats, timed=timed, feed=((chosen, ids),) if fed else ())
 
     def _ready(self, inputs: Sequence[Array], stats: CallStats, fed: Sequence[int] = ()) -> None:
-        start = time.perf_counter_ns()
+        start, host = time.perf_counter_ns(), host_clock()
         self.delta = self.engine.resize(inputs, self._prepare)
-        self._first = False
         self.executor.commit()
-        stats.compile_ns += time.perf_counter_ns() - start
+        if self._first or self.delta.plans:
+            stats.compile_ns += time.perf_counter_ns() - start
+            stats.host_ns -= host_clock() - host
+        self._first = False
         self.executor.upload(inputs, stats, fed=fed)
         self.executor.write_arena(stats)
 
@@ -143,11 +145,11 @@ class Model:
 
     def run(self, inputs: Sequence[Any], *, timed: bool = False) -> list[Array]:
         """Run the method once; `stats` then says where the time went."""
-        start = time.perf_counter_ns()
+        start = host_clock()
         self.stats = stats = CallStats()
         arrays = self._checked(inputs)
         out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
-        stats.host_ns = time.perf_counter_ns() - start - stats.wait_ns
+        stats.host_ns += host_clock() - start
         return out
 
     @property
@@ -162,19 +164,22 @@ class Model:
 
     def start(self, ids: Sequence[int] | None, position: int, *, timed: bool = False) -> Started:
         """Queue one greedy step without waiting for it; None takes the id that the step before will have chosen."""
-        start = time.perf_counter_ns()
+        start = host_clock()
         stats = CallStats()
         tokens = np.asarray([ids if ids is not None else (0,)], np.int64)
         ticket = self.runners[0].start(
             self._checked([tokens, np.asarray([position])]), stats, fed=ids is None, timed=timed
         )
-        stats.host_ns = time.perf_counter_ns() - start
+        stats.host_ns += host_clock() - start
         return Started(ticket, stats)
 
     def finish(self, started: Started) -> int:
         """The id that a started step chose."""
-        self.stats = started.stats
-        return int(self.runners[0].executor.collect(started.ticket, started.stats)[0][0])
+        start = host_clock()
+        self.stats = stats = started.stats
+        chosen = int(self.runners[0].executor.collect(started.ticket, stats)[0][0])
+        stats.host_ns += host_clock() - start
+        return chosen
 
     def reset(self) -> None:
         """Empty the KV caches."""

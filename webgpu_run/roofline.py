@@ -231,9 +231,9 @@ def _costs(device: Device) -> tuple[float, float, float, float]:
         encoder = lab.encode(1, 1)
         encoder.copy_buffer_to_buffer(source, 0, staging, 0, align(4, 8))
         start = time.perf_counter()
-        device.submit(encoder)
+        submission = device.submit(encoder)
         submit.append(time.perf_counter() - start)
-        device.read_mapped(staging, np.dtype(np.int32), (1,))
+        device.read_mapped(staging, submission, np.dtype(np.int32), (1,))
         readback.append(time.perf_counter() - start)
     middle = (statistics.median(samples) * 1e6 for samples in (encode, submit, readback))
     return max(0.0, longer) / (many - few) * 1e6, *middle  # type: ignore[return-value]

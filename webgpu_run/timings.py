@@ -154,7 +154,7 @@ def _total(phase: Phase) -> str:
     def ms(ns: int) -> str:
         return f"{ns / phase.calls / 1e6:,.2f} ms"
 
-    wall, host = phase.wall_ns - phase.compile_ns, phase.host_ns - phase.compile_ns
+    wall, host = phase.wall_ns - phase.compile_ns, phase.host_ns
     gpu = f"GPU {ms(phase.gpu_ns)} · " if phase.rows else ""
     share = f" · GPU sum is {phase.gpu_ns / wall:.0%} of wall" if phase.rows and wall else ""
     return (

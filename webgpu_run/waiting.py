@@ -1,0 +1,62 @@
+"""Waiting for one submission, and reading what it copied out, through wgpu's C functions.
+
+wgpu-py's own map submits an empty command buffer first and then waits for everything in the queue, so a step that was
+queued ahead would be waited for too; and it polls from a thread that takes the interpreter again and again. Here a
+thread blocks in the driver until the submission that is asked for is done, and the caller on a lock, which Ctrl-C ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+
+class Waiter:
+    """Waits for submissions of one device."""
+
+    def __init__(self, device: Any) -> None:
+        from wgpu.backends.wgpu_native import ffi, lib
+        from wgpu.backends.wgpu_native._api import libf  # the same functions, their errors raised
+
+        self._ffi, self._lib, self._libf, self._device = ffi, lib, libf, device
+        self._asked: queue.SimpleQueue[tuple[Any, threading.Lock]] = queue.SimpleQueue()
+        self._status = 0
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
+        self._info = ffi.new("WGPUBufferMapCallbackInfo *")
+        self._info.mode, self._info.callback = lib.WGPUCallbackMode_AllowProcessEvents, self._callback
+        threading.Thread(target=self._serve, daemon=True, name="waiter").start()
+
+    def submit(self, commands: Any) -> Any:
+        """Put a command buffer in the queue; what it gives is for `until`."""
+        buffers = self._ffi.new("WGPUCommandBuffer[]", [commands._internal])
+        index = self._libf.wgpuQueueSubmitForIndex(self._device.queue._internal, 1, buffers)
+        return self._ffi.new("WGPUSubmissionIndex *", index)
+
+    def until(self, submission: Any = None) -> None:
+        """Block until this submission is done, or all of them."""
+        done = threading.Lock()
+        done.acquire()
+        self._asked.put((self._ffi.NULL if submission is None else submission, done))
+        done.acquire()
+
+    def read(self, buffer: Any, nbytes: int, submission: Any) -> bytes:
+        """The first bytes of a mappable buffer that this submission wrote."""
+        self._status = 0
+        self._libf.wgpuBufferMapAsync(buffer._internal, self._lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
+        self.until(submission)
+        if self._status != self._lib.WGPUMapAsyncStatus_Success:
+            raise RuntimeError(f"a buffer can't be read (status {self._status})")
+        found = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
+        data = bytes(self._ffi.buffer(found, nbytes))
+        self._libf.wgpuBufferUnmap(buffer._internal)
+        return data
+
+    def _on_mapped(self, status: int, message: Any, first: Any, second: Any) -> None:
+        self._status = status
+
+    def _serve(self) -> None:
+        while True:
+            submission, done = self._asked.get()
+            self._lib.wgpuDevicePoll(self._device._internal, True, submission)
+            done.release()
