@@ -264,6 +264,10 @@ class Bench:
         row: Array = logits.reshape(-1, logits.shape[-1])[-1]
         return row
 
+    def timed(self, trial: Trial) -> CallStats:
+        """One prefill, of no more tokens than a call takes, with timestamps."""
+        return self._call(self._ids(trial.depth, trial.depth + trial.tokens), trial.depth)
+
     def _call(self, ids: Sequence[int], position: int) -> CallStats:
         """One call with timestamps, where there are any."""
         if self.model.chooses:

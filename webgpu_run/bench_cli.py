@@ -95,6 +95,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     epilog="""\b
 Other commands (webgpu-bench COMMAND --help):
   op NAME|all     each case and route of an op: µs, GB/s, GFLOP/s, error
+  op --of MODEL   the model's linears by shape and route, against the roofline
   roofline        what this adapter can do at most
   compare A B     two result files; exit 1 when B is slower
 
@@ -162,20 +163,36 @@ def bench(debug: bool, **options: Any) -> int | None:
 
 
 @click.command("op", cls=Command, context_settings=_SETTINGS)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...|all")
-@click.option("-r", "--repeat", type=click.IntRange(1, 10000), default=20, show_default=True, help="Measured runs.")
-@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves '% roof' empty.")
+@click.argument("names", nargs=-1, metavar="[NAME...|all]")
+@click.option("--of", metavar="MODEL.pte", help="Instead the linears of this model, each timed inside it.")
+@click.option(
+    "-p", "--seq-lens", type=Lengths(), metavar="LIST", help="With --of: tokens a call; 1,4,16,64,256 by default."
+)
+@click.option("-r", "--repeat", type=click.IntRange(1, 10000), help="Measured runs: 20 by default, with --of 10.")
+@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves its share empty.")
 @_DEVICE
 @_output
-def op(debug: bool, **options: Any) -> int | None:
+def op(
+    debug: bool, names: tuple[str, ...], of: str | None, seq_lens: tuple[int, ...] | None, **options: Any
+) -> int | None:
     """Measure ops by their own test cases, at every live shape and by every route.
 
     A NAME is short (linear_q4gsw) or full (et_vk.linear_q4gsw.default). Routes that this adapter would not take, but
     another kind of adapter would, are run too and marked in the column `for`.
+
+    With --of, a row for each shape M×K×N that the model multiplies by, and the route that served it: microseconds of
+    one, GB/s and GFLOP/s of the least work there is, and the share of the nearer limit, which is the fastest way that
+    this adapter has to read memory, or its multiply-adds.
     """
+    if bool(names) == bool(of) or (seq_lens and not of):
+        raise click.UsageError("either ops by their NAME, or --of MODEL.pte, perhaps with -p")
+    if of:
+        from .modelops import run_model_ops
+
+        return run_model_ops(of=of, seq_lens=seq_lens, **options)
     from .opbench import run_ops
 
-    return run_ops(**options)
+    return run_ops(names=names, **options)
 
 
 @click.command("roofline", cls=Command, context_settings=_SETTINGS)

@@ -120,7 +120,11 @@ def _share(made: Measured, roof: Roofline | None) -> Row | None:
     if roof is None or not any(made.works):
         return None
     ideal = roof.ideal_ns(made.works, made.working_set)
+    rate, way = roof.memory(made.working_set)
     return {
+        "memory_gb_s": _round(rate),
+        "memory_by": way,
+        "f32_gflop_s": _round(roof.f32),
         "bytes": sum(nbytes for nbytes, _ in made.works),
         "flops": sum(flops for _, flops in made.works),
         "ideal_ms": _round(ideal / 1e6),

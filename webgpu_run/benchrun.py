@@ -79,6 +79,11 @@ def run_model(
                             progress.close()  # a bar on stderr and a table on stdout would share a line of the terminal
                             rows = [model_row(m, shared, settings, roof) for m in made if m.samples]
                             table.show(rows)
+                if roof:  # once more: other programs may have had their share of the first time
+                    roof = roof.or_better(roofline.measure(opened, progress))
+                    progress.close()
+                    rows = [model_row(m, shared, settings, roof) for m in made]
+                    table.show(rows)
         finally:
             if report and rows:
                 from .report import page

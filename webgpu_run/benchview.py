@@ -21,7 +21,7 @@ SCHEMA = 1
 
 Row = dict[str, Any]
 
-_LEFT = ("model", "device", "test", "op", "case", "route", "for", "what", "verdict")
+_LEFT = ("model", "device", "test", "op", "case", "route", "for", "what", "verdict", "M×K×N", "nearer limit", "file")
 _SHARED = ("model", "size", "params", "device")
 
 

@@ -23,6 +23,7 @@ from .roofline import Roofline
 from .shapes import Dims
 
 Live = Mapping[str, Dims]
+REPEAT = 20
 _CACHES = ("kc", "vc", "cache")
 
 
@@ -30,7 +31,7 @@ def run_ops(
     *,
     names: tuple[str, ...],
     device: str | None,
-    repeat: int,
+    repeat: int | None,
     no_roofline: bool,
     form: str | None,
     out: str | None,
@@ -47,7 +48,7 @@ def run_ops(
         with sinks(form, out, VIEW, _expected(ops, shared)) as table:
             for i, op in enumerate(ops):
                 progress("ops", i, len(ops))
-                for row in rows(op, opened, repeat, roof):
+                for row in rows(op, opened, repeat or REPEAT, roof):
                     progress.close()
                     table.row({**{k: shared[k] for k in ("schema", "time")}, **row, **shared})
     return 0

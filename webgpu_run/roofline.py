@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,15 +39,34 @@ class Roofline:
     submit_us: float
     readback_us: float  # submit, wait and 4 bytes back
 
-    def bandwidth(self, nbytes: int) -> float:
-        """GB/s that a kernel may reach on a working set of this size, by the best way there is."""
+    def memory(self, nbytes: int) -> tuple[float, str]:
+        """GB/s that a kernel may reach on a working set of this size by the fastest way there is, and which that is."""
         sizes = [s for s in self.copy if s >= nbytes] or [max(self.copy)]  # what is true of more is true of less
-        return max(rates[s] for rates in (self.copy, *self.reads.values()) for s in sizes)
+        ways = (("copy", self.copy), *self.reads.items())
+        return max((rates[s], f"{way}, {_size(s)}") for way, rates in ways for s in sizes)
 
     def ideal_ns(self, works: Iterable[tuple[int, int]], working_set: int) -> float:
         """The least that dispatches of (bytes, operations) can take: each bound by memory or by arithmetic."""
-        rate = self.bandwidth(working_set)
+        rate, _ = self.memory(working_set)
         return sum(max(nbytes / rate, flops / self.f32) for nbytes, flops in works)
+
+    def or_better(self, other: Roofline) -> Roofline:
+        """The better of two measurements, each figure by itself: the other one was disturbed."""
+
+        def best(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
+            return {size: max(rate, b[size]) for size, rate in a.items()}
+
+        return Roofline(
+            {way: best(rates, other.reads[way]) for way, rates in self.reads.items()},
+            best(self.copy, other.copy),
+            max(self.uniform, other.uniform),
+            max(self.f32, other.f32),
+            None if self.f16 is None or other.f16 is None else max(self.f16, other.f16),
+            min(self.dispatch_us, other.dispatch_us),
+            min(self.encode_us, other.encode_us),
+            min(self.submit_us, other.submit_us),
+            min(self.readback_us, other.readback_us),
+        )
 
     def rows(self) -> list[tuple[str, float, str]]:
         """(what, value, unit) as tables show it."""
@@ -131,9 +149,8 @@ class _Lab:
         return max(best - idle_s, best * 0.05) / times * 1e9
 
 
-@functools.lru_cache(maxsize=4)
 def measure(device: Device, tell: Tell | None = None) -> Roofline:
-    """Measured once a device; takes a second or two."""
+    """Takes a few seconds; of several workgroup sizes the fastest counts."""
     before = device.allocated
     steps = len(SIZES) * 4 + 4
     done = iter(range(1, steps + 1))
@@ -143,20 +160,27 @@ def measure(device: Device, tell: Tell | None = None) -> Roofline:
             tell("roofline", next(done), steps)
 
     idle = min(_Lab(device, "roofline_empty", ()).batch(1, 1) for _ in range(20))
-    workgroup = 32 if device.limits.software else 64
+    workgroups = (8, 32) if device.limits.software else (64, 256)
+    plain = workgroups[-1:] if device.limits.software else workgroups  # slow there by any, and long to measure
+
+    def fastest(once: Callable[[int], float], workgroups: Sequence[int] = workgroups) -> float:
+        return max(once(size) for size in workgroups)
+
     reads: dict[str, dict[int, float]] = {}
     copy: dict[int, float] = {}
     for size in SIZES:
         if size > device.limits.max_binding:
             continue
-        copy[size] = _storage(device, "roofline_copy", size, workgroup, idle)
+        copy[size] = fastest(lambda wg: _storage(device, "roofline_copy", size, wg, idle), plain)  # noqa: B023
         step()
-        reads.setdefault("storage vec4", {})[size] = _storage(device, "roofline_read", size, workgroup, idle)
+        storage = fastest(lambda wg: _storage(device, "roofline_read", size, wg, idle), plain)  # noqa: B023
+        reads.setdefault("storage vec4", {})[size] = storage
         step()
         for way, consts in _TEXTURES.items():
-            reads.setdefault(way, {})[size] = _texture(device, size, workgroup, consts, idle)
+            texture = fastest(lambda wg: _texture(device, size, wg, consts, idle))  # noqa: B023
+            reads.setdefault(way, {})[size] = texture
             step()
-    uniform = _uniform(device, workgroup, idle)
+    uniform = fastest(lambda wg: _uniform(device, wg, idle))
     step()
     f32 = _fma(device, "f32", idle)
     step()
