@@ -293,7 +293,7 @@ class Device:
         if self._pending >= 16 << 20:
             self._pending = 0
             self.check()
-            self.wait()
+            self._waiter.until(self._waiter.submit())
 
     def submit(self, encoder: Any) -> Any:
         """Finish an encoder and put it in the queue; what it gives names the submission."""

@@ -27,10 +27,10 @@ class Waiter:
         self._info.mode, self._info.callback = lib.WGPUCallbackMode_AllowProcessEvents, self._callback
         threading.Thread(target=self._serve, daemon=True, name="waiter").start()
 
-    def submit(self, commands: Any) -> Any:
-        """Put a command buffer in the queue; what it gives is for `until`."""
-        buffers = self._ffi.new("WGPUCommandBuffer[]", [commands._internal])
-        index = self._libf.wgpuQueueSubmitForIndex(self._device.queue._internal, 1, buffers)
+    def submit(self, *commands: Any) -> Any:
+        """Put command buffers, and the writes made so far, in the queue; what it gives is for `until`."""
+        buffers = self._ffi.new("WGPUCommandBuffer[]", [c._internal for c in commands])
+        index = self._libf.wgpuQueueSubmitForIndex(self._device.queue._internal, len(commands), buffers)
         return self._ffi.new("WGPUSubmissionIndex *", index)
 
     def until(self, submission: Any = None) -> None:
