@@ -11,9 +11,10 @@ from typing import Any
 import graphs
 import numpy as np
 import pytest
-from graphs import Builder, bits, run
+from command import webgpu_run
+from graphs import Builder, bits, q4, run
 
-from webgpu_run import pte
+from webgpu_run import pte, ptewrite
 from webgpu_run.device import Device
 from webgpu_run.errors import RunError, UnsupportedError
 from webgpu_run.execute import SLOTS, CallStats
@@ -21,6 +22,7 @@ from webgpu_run.model import Runner, load
 from webgpu_run.op import Array, load_all
 from webgpu_run.resize import Delta
 from webgpu_run.shapes import prod
+from webgpu_run.vkwrite import program_of
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -260,3 +262,25 @@ def test_shared_memory_is_never_alive_twice() -> None:
             for b in alive:
                 if a < b and memory.place[a] == memory.place[b]:
                     assert alive[a][1] < alive[b][0] or alive[b][1] < alive[a][0], (name, a, b)
+
+
+def test_loading_holds_the_weights_once(tmp_path: Path) -> None:
+    """What is on its way to the device is not kept: the peak grows by the weights and little else."""
+    w, scales = q4(np.random.default_rng(1), 4096, 4096)
+    peaks, files = [], []
+    for count in (2, 14):
+        b = Builder()
+        x = b.input((1, 1, 4096))
+        for i in range(count):
+            weight = b.constant(w ^ np.uint8(i))  # equal ones would be kept once
+            x = b.call("et_vk.linear_q4gsw.default", x, weight, b.constant(scales), 32, None, out=(1, 1, 4096))
+        b.output(x)
+        path = tmp_path / f"{count}.pte"
+        ptewrite.write(path, program_of(b.vk(), b.data))
+        np.save(tmp_path / "x.npy", np.ones((1, 1, 4096), np.float32))
+        result = webgpu_run(path, "--input", tmp_path / "x.npy", "--output", tmp_path / "out")
+        assert result.code == 0, result.err
+        peaks.append(result.peak)
+        files.append(path.stat().st_size)
+    assert files[1] - files[0] > 120_000_000
+    assert peaks[1] - peaks[0] < (files[1] - files[0]) * 1.15  # a software adapter's memory is ours too
