@@ -12,7 +12,7 @@ import pytest
 from graphs import Builder, Ref, q4, transformer
 
 from webgpu_run import fuse, pte
-from webgpu_run.model import planned
+from webgpu_run.budget import planned
 from webgpu_run.op import GPU, PLAIN, SOFTWARE, Limits, Profile
 from webgpu_run.vk import OperatorCall, ValueList, VkGraph, VkTensor
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command import webgpu_run
 from samples import FIXTURES, add_program, every_kind
 
-from webgpu_run import pte, ptewrite
+from webgpu_run import budget, pte, ptewrite
+from webgpu_run.device import Device
+from webgpu_run.inspection import inspect
+from webgpu_run.model import Model
+from webgpu_run.op import Resource
 from webgpu_run.pte import Program
 from webgpu_run.source import FileSource, Span
 from webgpu_run.vk import Constant, OperatorCall, VkGraph, VkTensor
@@ -113,8 +119,38 @@ def test_json_before_or_after_the_model(tmp_path: Path) -> None:
     assert method["problem"] is None
     delegate = method["delegates"][0]
     assert delegate["ops"] == [{"name": "aten.add.Tensor", "count": 2, "supported": True}]
-    assert delegate["memory"] == {"weights": 128, "caches": 0, "activations": 3 * 128, "total": 4 * 128}
+    rooms = 3 * (128 + budget.SLACK)
+    assert delegate["memory"] == {"weights": 128, "caches": 0, "activations": rooms, "total": 128 + rooms}
     assert delegate["largest"]["nbytes"] == 128
+
+
+@pytest.mark.parametrize("name", ["tiny_dyn", "tiny_tied", "tiny_fp32", "tiny_8da4w"])
+def test_memory_is_what_is_allocated(name: str, device: Device) -> None:
+    """But for the parameters and what is read back; a tied table and empty caches are not counted twice."""
+    program = pte.load(FIXTURES[0].with_name(f"{name}.pte"))
+    (method,) = inspect(program, device.limits).methods
+    (delegate,) = method.delegates
+    assert delegate.memory
+    before = device.allocated
+    model = Model(program, device)
+    model.run([np.zeros((1, 1), np.int64), np.zeros(1, np.int64)])
+    assert delegate.memory.total == pytest.approx(device.allocated - before, rel=0.04)
+    assert delegate.memory.caches == sum(r.nbytes for r in caches(model))
+
+
+def caches(model: Model) -> Iterator[Resource]:
+    for node in model.runners[0].graph.nodes:
+        if node.op.resources:
+            owned = node.op.resources(budget.largest_args(model.runners[0].graph, node), model.device.limits)
+            yield from (r for r in owned.values() if r.state)
+
+
+def test_memory_of_what_cannot_run_is_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "all.pte"
+    ptewrite.write(path, every_kind())
+    report = json.loads(webgpu_run(path, "--inspect", "json").out)
+    assert [d["memory"] for m in report["methods"] for d in m["delegates"]] == [None, None]
+    assert "GPU memory" not in webgpu_run(path, "--inspect").out
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from . import fuse as fuser
 from . import kernel as kernels
-from .errors import ShapeError
+from .errors import ShapeError, UnsupportedError
 from .graph import Graph, Node
 from .memory import Memory
 from .op import Args, Limits, Step
+from .pte import VULKAN, Delegate
 from .resize import Engine
 from .shapes import ITEMSIZE, prod
 
+CACHES = ("kc", "vc")  # arguments of ops that have caches of their own
 SLACK = 1024  # kernels that bind a row as a uniform read whole vectors
+
+
+def planned(delegate: Delegate, limits: Limits, *, fuse: bool = True) -> Engine:
+    """A delegate's graph with every node planned at its largest; nothing is allocated."""
+    if delegate.graph is None:
+        raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {VULKAN} can run here")
+    vk = fuser.add_greedy(fuser.fuse(delegate.graph, limits)) if fuse else delegate.graph
+    return Engine(Graph(vk, delegate.constant), limits)
 
 
 def activation_sizes(engine: Engine) -> dict[int, int]:
@@ -42,26 +53,33 @@ def largest_args(graph: Graph, node: Node) -> Args:
 def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
     """Bytes a graph will allocate: weights as the file has them, or widened where kernels read them so; the rest."""
     graph = engine.graph
-    packed: set[int] = set()
-    plain: set[int] = set()
+    weights: dict[Hashable, int] = {}
     scratch: dict[str, int] = {}
-    state = 0
+    caches = 0
     for node in graph.nodes:
-        roots = {graph.tensors[v].root for v in node.tensors.values()}
-        held = {r for r in roots if graph.tensors[r].constant >= 0 and not graph.tensors[r].mutable}
-        (packed if node.op.pack else plain).update(held)
+        for name, v in node.tensors.items():
+            tensor = graph.tensors[graph.tensors[v].root]
+            if tensor.constant < 0 or tensor.mutable or (node.op.remember and name in CACHES):
+                continue  # no constant, or one that only says how large a cache is
+            key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
+            weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
         owned = node.op.resources(largest_args(graph, node), limits) if node.op.resources else {}
         for name, resource in owned.items():
             if resource.state:
-                state += resource.nbytes
+                caches += resource.nbytes
             else:
                 scratch[name] = max(scratch.get(name, 0), resource.nbytes)
-    state += sum(prod(t.max_dims) * 4 for t in graph.tensors.values() if t.mutable and t.root == t.id)
-    stored = (graph.tensors[r] for r in packed)
-    files = {t.constant: prod(t.max_dims) * ITEMSIZE[t.dtype] for t in stored}
-    weights = sum(files.values()) + sum(prod(graph.tensors[r].max_dims) * 4 for r in plain - packed)
+    caches += sum(prod(t.max_dims) * 4 for t in graph.tensors.values() if t.mutable and t.root == t.id)
     activations = sum(Memory(graph, activation_sizes(engine)).sizes) + sum(scratch.values())
-    return {"weights": weights, "activations": activations, "caches": state}
+    return {"weights": sum(weights.values()), "activations": activations, "caches": caches}
+
+
+def _stored(graph: Graph, node: Node, name: str) -> Hashable:
+    """Which constant of the file it is: a tied table is there, and is uploaded, once, its scales with it."""
+    if name.startswith("scales") and node.op.pack:
+        return (_stored(graph, node, name.replace("scales", "w")), "scales")
+    k = graph.tensors[graph.tensors[node.tensors[name]].root].constant
+    return graph.vk.constants[k].key or k
 
 
 def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:

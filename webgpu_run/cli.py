@@ -67,8 +67,9 @@ def command(
     program = load(model, data)
     if inspect:
         from .inspectview import show
+        from .op import Limits
 
-        show(program, inspect)
+        show(program, inspect, Limits(kv=options["kv"]))
         return None
     from .checks import check_method
 

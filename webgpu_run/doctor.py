@@ -64,7 +64,7 @@ def _limits(adapter: Adapter, program: Program | None) -> Iterator[Finding]:
     for method in inspect(program).methods:
         if method.problem:
             yield Finding(f"{method.name} ops", False, method.problem, UnsupportedError)
-        total = sum(delegate.memory.total for delegate in method.delegates)
+        total = sum(delegate.memory.total for delegate in method.delegates if delegate.memory)
         yield Finding(f"{method.name} memory", True, f"{total:,} bytes on the GPU")
         largest = max((d.largest for d in method.delegates if d.largest), key=_size, default=None)
         if largest:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import checks
+from . import budget, checks
 from .errors import RunError
+from .op import Limits
 from .pte import Delegate, DelegateCall, EValue, Instruction, KernelCall, Method, Program, Tensor
 from .vk import SymInt, ValueList, VkGraph, VkTensor
 from .vkread import tensor_nbytes
@@ -47,7 +48,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of GPU memory a graph needs at its largest: weights as stored, activations shared as the file plans."""
+    """Bytes of GPU memory that a graph, fused as it is for a GPU, is given: the sums that are checked at load."""
 
     weights: int
     caches: int
@@ -65,7 +66,7 @@ class DelegateReport:
     values: int
     symints: int
     ops: tuple[OpCount, ...]
-    memory: Memory
+    memory: Memory | None
     largest: Binding | None
 
 
@@ -111,14 +112,14 @@ class Report:
     parts: tuple[Part, ...]
 
 
-def inspect(program: Program) -> Report:
-    """Everything there is to say about a program."""
+def inspect(program: Program, limits: Limits | None = None) -> Report:
+    """Everything there is to say about a program; memory is what an adapter of these limits needs for it."""
     parts = tuple(_parts(program))
     sizes: dict[str, int] = {}
     for part in parts:
         sizes[part.what] = sizes.get(part.what, 0) + part.nbytes
     sizes["padding"] = max(0, program.file_size - sum(sizes.values()))
-    methods = tuple(_method(method) for method in program.entry_points)
+    methods = tuple(_method(method, limits or Limits()) for method in program.entry_points)
     return Report(SCHEMA, program.path, program.version, program.file_size, program.metadata, methods, sizes, parts)
 
 
@@ -127,7 +128,8 @@ def as_json(report: Report) -> dict[str, Any]:
     plain = asdict(report)
     for method, told in zip(plain["methods"], report.methods, strict=True):
         for delegate, known in zip(method["delegates"], told.delegates, strict=True):
-            delegate["memory"]["total"] = known.memory.total
+            if known.memory:
+                delegate["memory"]["total"] = known.memory.total
     return plain
 
 
@@ -156,7 +158,7 @@ def _tensors(graph: VkGraph, ids: tuple[int, ...]) -> Iterator[int]:
                 yield item
 
 
-def _method(method: Method) -> MethodReport:
+def _method(method: Method, limits: Limits) -> MethodReport:
     known = checks.known_kernels()
     kernels = Counter(step.op for step in method.instructions if isinstance(step, KernelCall))
     problem = None
@@ -170,7 +172,7 @@ def _method(method: Method) -> MethodReport:
         outputs=tuple(_port(method.values[i]) for i in method.outputs),
         steps=tuple(_step(step, method, known) for step in method.instructions),
         kernels=_counts(kernels, known),
-        delegates=tuple(_delegate(delegate) for delegate in method.delegates),
+        delegates=tuple(_delegate(delegate, limits) for delegate in method.delegates),
         problem=problem,
     )
 
@@ -195,11 +197,11 @@ def _counts(names: Counter[str], known: Mapping[str, Any]) -> tuple[OpCount, ...
     return tuple(sorted(rows, key=lambda row: (-row.count, row.name)))
 
 
-def _delegate(delegate: Delegate) -> DelegateReport:
+def _delegate(delegate: Delegate, limits: Limits) -> DelegateReport:
     options = {key: _option(value) for key, value in delegate.compile_specs}
     graph = delegate.graph
     if graph is None:
-        return DelegateReport(delegate.id, options, 0, 0, (), Memory(0, 0, 0), None)
+        return DelegateReport(delegate.id, options, 0, 0, (), None, None)
     tensors = bindings(graph)
     return DelegateReport(
         backend=delegate.id,
@@ -207,7 +209,7 @@ def _delegate(delegate: Delegate) -> DelegateReport:
         values=len(graph.values),
         symints=sum(isinstance(value, SymInt) for value in graph.values),
         ops=_counts(Counter(call.name for call in graph.chain), checks.known_ops()),
-        memory=_memory(graph, tensors),
+        memory=_memory(delegate, limits),
         largest=max(tensors, key=lambda tensor: tensor.nbytes, default=None),
     )
 
@@ -218,6 +220,7 @@ def merged(delegates: Sequence[DelegateReport]) -> DelegateReport:
     supported = {op.name: op.supported for delegate in delegates for op in delegate.ops}
     for delegate in delegates:
         counts.update({op.name: op.count for op in delegate.ops})
+    known = [delegate.memory for delegate in delegates if delegate.memory]
     shared = set.intersection(*(set(delegate.options.items()) for delegate in delegates))
     return DelegateReport(
         backend=", ".join(sorted({delegate.backend for delegate in delegates})),
@@ -225,7 +228,7 @@ def merged(delegates: Sequence[DelegateReport]) -> DelegateReport:
         values=sum(delegate.values for delegate in delegates),
         symints=sum(delegate.symints for delegate in delegates),
         ops=_counts(counts, {name: True for name, known in supported.items() if known}),
-        memory=Memory(*(sum(getattr(d.memory, part) for d in delegates) for part in Memory.__slots__)),
+        memory=Memory(*(sum(getattr(m, part) for m in known) for part in Memory.__slots__)) if known else None,
         largest=max((d.largest for d in delegates if d.largest), key=lambda tensor: tensor.nbytes, default=None),
     )
 
@@ -244,23 +247,12 @@ def bindings(graph: VkGraph) -> tuple[Binding, ...]:
     )
 
 
-def _memory(graph: VkGraph, tensors: tuple[Binding, ...]) -> Memory:
-    weights: dict[int, int] = {}
-    shared: dict[int, int] = {}
-    caches = activations = 0
-    for tensor in tensors:
-        value = graph.values[tensor.value]
-        assert isinstance(value, VkTensor)
-        nbytes = -(-tensor.nbytes // 4) * 4
-        if tensor.role == "cache":
-            caches += nbytes
-        elif value.constant_id >= 0:
-            weights[value.constant_id] = max(weights.get(value.constant_id, 0), nbytes)
-        elif value.mem_obj_id >= 0:
-            shared[value.mem_obj_id] = max(shared.get(value.mem_obj_id, 0), nbytes)
-        else:
-            activations += nbytes
-    return Memory(sum(weights.values()), caches, activations + sum(shared.values()))
+def _memory(delegate: Delegate, limits: Limits) -> Memory | None:
+    """None where the graph can't be run: then nothing is allocated."""
+    try:
+        return Memory(**budget.needed(budget.planned(delegate, limits), limits))
+    except RunError:
+        return None
 
 
 def _parts(program: Program) -> Iterator[Part]:

@@ -26,6 +26,7 @@ from .inspection import (
     merged,
 )
 from .inspection import inspect as make_report
+from .op import Limits
 from .pte import DelegateCall, Program
 from .terminal import answer
 from .vk import OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
@@ -35,9 +36,9 @@ _MEMORY = (("weights", "blue"), ("caches", "magenta"), ("activations", "cyan"))
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def show(program: Program, view: str) -> None:
+def show(program: Program, view: str, limits: Limits | None = None) -> None:
     """Prints one view of a program to stdout."""
-    report = make_report(program)
+    report = make_report(program, limits)
     if view == "json":
         print(json.dumps(as_json(report), indent=1))
         return
@@ -136,7 +137,7 @@ def _several(delegates: tuple[DelegateReport, ...]) -> RenderableType:
             Text(delegate.backend, "default" if delegate.ops else "red"),
             str(sum(op.count for op in delegate.ops)),
             Text(str(missing), "red") if missing else "",
-            size(delegate.memory.total),
+            size(delegate.memory.total) if delegate.memory else "",
             size(delegate.largest.nbytes) if delegate.largest else "",
         )
     return Group(table, _delegate(merged(delegates)))
@@ -156,15 +157,16 @@ def _counts(ops: tuple[OpCount, ...]) -> RenderableType:
 
 def _memory(delegate: DelegateReport) -> RenderableType:
     memory, largest = delegate.memory, delegate.largest
-    shares = [(name, getattr(memory, name), style) for name, style in _MEMORY]
-    bar, legend = Text(), Text()
-    for name, nbytes, style in shares:
-        bar.append("█" * round(nbytes / max(1, memory.total) * BAR), style)
-        if nbytes:
-            legend.append("■ ", style).append(f"{name} {size(nbytes)}  ")
     grid = Table.grid(padding=(0, 2))
-    grid.add_row(Text("GPU memory", "dim"), Text(size(memory.total), "bold"), bar)
-    grid.add_row("", "", legend)
+    if memory:
+        bar, legend = Text(), Text()
+        for name, style in _MEMORY:
+            nbytes = getattr(memory, name)
+            bar.append("█" * round(nbytes / max(1, memory.total) * BAR), style)
+            if nbytes:
+                legend.append("■ ", style).append(f"{name} {size(nbytes)}  ")
+        grid.add_row(Text("GPU memory", "dim"), Text(size(memory.total), "bold"), bar)
+        grid.add_row("", "", legend)
     if largest:
         full = min(BAR, max(1, round(largest.nbytes / PROMISED_BINDING * BAR)))
         fits = largest.nbytes <= PROMISED_BINDING

@@ -16,22 +16,13 @@ from . import fuse as fusion
 from . import tune as tuning
 from .checks import check_method
 from .device import Device, open_device
-from .errors import ShapeError, UnsupportedError
+from .errors import ShapeError
 from .execute import CallStats, Executor, Progress, Ticket, host_clock
-from .graph import Graph
 from .interpreter import Interpreter
-from .op import Array, Limits
+from .op import Array
 from .resize import Delta, Engine
 
 Visitor = Callable[["Runner", Sequence[Array], CallStats], list[Array]]
-
-
-def planned(delegate: pte.Delegate, limits: Limits, *, fuse: bool = True) -> Engine:
-    """A delegate's graph with every node planned at its largest; nothing is allocated."""
-    if delegate.graph is None:
-        raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {pte.VULKAN} can run here")
-    vk = fusion.add_greedy(fusion.fuse(delegate.graph, limits)) if fuse else delegate.graph
-    return Engine(Graph(vk, delegate.constant), limits)
 
 
 class Runner:
@@ -46,7 +37,7 @@ class Runner:
         progress: Progress | None = None,
         engine: Engine | None = None,
     ) -> None:
-        self.engine = engine or planned(delegate, device.limits, fuse=fuse)
+        self.engine = engine or budget.planned(delegate, device.limits, fuse=fuse)
         self.graph = self.engine.graph
         last = self.graph.nodes[-1] if self.graph.nodes else None
         self.greedy = last if last and last.op.name == fusion.GREEDY else None  # runs only where its id is asked for
@@ -125,7 +116,7 @@ class Model:
             self.device = copy.copy(self.device)
             self.device.limits = replace(self.device.limits, kv=kv)
         self.stats = CallStats()
-        engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
+        engines = [budget.planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         budget.check(engines, self.device.limits, self.device.max_buffer)
         self.runners = [
             Runner(delegate, self.device, progress=progress, engine=engine)
