@@ -154,13 +154,15 @@ def webgpu_peer(args: argparse.Namespace) -> dict[str, Any]:
         return {f"{m}x{k}x{n}": {"problem": last[:200]} for k, n in SHAPES for m in ROWS}
 
 
-def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(args: argparse.Namespace) -> None:
+    """Every shape; what is measured is shown, and in the file, at once."""
     from webgpu_run.benchrow import facts, summary
     from webgpu_run.device import open_device
     from webgpu_run.stats import ratio
 
     device = open_device(args.device)
-    shared, elsewhere, rows = facts(device), webgpu_peer(args), []
+    shared, elsewhere = facts(device), webgpu_peer(args)
+    rows: list[dict[str, Any]] = []
     for k, n in SHAPES:
         for m in ROWS:
             x, w, scales = data(m, k, n)
@@ -204,7 +206,10 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
                     "problem": other.get("problem", "its output is wrong"),
                 })  # fmt: skip
             show([r for r in rows if (r["m"], r["k"], r["n"]) == (m, k, n)])
-    return rows
+            if args.out:
+                args.out.write_text(
+                    "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+                )
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -229,9 +234,7 @@ def main() -> None:
     if args.child:
         child(args)
         return
-    rows = measure(args)
-    if args.out:
-        args.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    measure(args)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Redraws the figures of the README from bench/results: a page and a picture a model, and the table of peers.
+"""Redraws the figures of the README from bench/results: pages and pictures of models and of loading, and tables.
 
     python bench/redraw.py             # pages and pictures into docs/, tables to stdout
 
@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from webgpu_run.benchview import MODEL, sinks
-from webgpu_run.report import page
+from webgpu_run.benchview import LOAD, MODEL, View, sinks
+from webgpu_run.modelops import VIEW as LINEARS
+from webgpu_run.report import load_page, page
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
@@ -52,19 +53,25 @@ def peers(rows: list[dict[str, Any]]) -> None:
         print(f"| {'×'.join(map(str, shape))} | {by['ours']['median']:,.0f} | {' | '.join(cells)} |")
 
 
+PAGES = {"model": page, "load": load_page}
+TABLES: dict[str, View] = {"model": MODEL, "load": LOAD, "linear": LINEARS}
+
+
 def main() -> None:
     DOCS.mkdir(exist_ok=True)
     for path in sorted((HERE / "results").glob("*.jsonl")):
         rows = rows_of(path)
-        if rows and rows[0]["kind"] == "peer":
+        kind = rows[0]["kind"] if rows and "." not in path.stem else ""
+        if kind == "peer":
             peers(rows)
-        elif rows and rows[0]["kind"] == "model" and "." not in path.stem:
+        if kind in PAGES:
             html = DOCS / f"bench-{path.stem}.html"
-            html.write_text(page(rows), encoding="utf-8")
+            html.write_text(PAGES[kind](rows), encoding="utf-8")
             picture(html, DOCS / f"bench-{path.stem}.png")
-            with sinks("md", None, MODEL, rows) as table:
+        if kind in TABLES:
+            with sinks("md", None, TABLES[kind], rows) as table:
                 table.show(rows)
-        print()
+            print()
 
 
 if __name__ == "__main__":

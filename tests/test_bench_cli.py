@@ -28,6 +28,7 @@ from webgpu_run.benchview import MODEL as MODEL_VIEW
 from webgpu_run.benchview import sinks
 from webgpu_run.compare import read
 from webgpu_run.errors import FormatError, UnsupportedError
+from webgpu_run.opbench import _shape, find
 
 MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
@@ -325,6 +326,13 @@ def test_op() -> None:
         assert row["bytes"] > 0
         assert len(row["samples"]) == 2
         assert row["route"]
+
+
+def test_rows_of_ops_have_names_of_their_own() -> None:
+    """Else compare would hold one row against another."""
+    cases = [(op, i, case) for op in find(["all"]) for i, case in enumerate(op.cases)]
+    names = [(op.name, i, _shape(op, case, live)) for op, i, case in cases for live in ({}, *case.live)]
+    assert len(names) == len(set(names))
 
 
 def test_unknown_op_suggests_one() -> None:

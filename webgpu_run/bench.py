@@ -26,7 +26,7 @@ from .resize import Engine
 from .session import Interface
 
 LEAST, MOST = 5, 30  # rounds, where their number is not given
-TIMED_ROUNDS, TIMED_STEPS = 2, 4  # rounds that also take GPU times, and decode steps of each
+TIMED_STEPS = 4  # decode steps of a round that are also timed on the GPU
 SETTLE = 2  # decode steps that bring a model back to that shape
 
 
@@ -184,7 +184,7 @@ class Bench:
         made.first_ns = made.first_ns or made.samples[0].wall
         if first and not trial.decode:
             self._prompt(made)
-        if len(made.samples) <= TIMED_ROUNDS:
+        if not len(made.samples) & (len(made.samples) - 1):  # rounds 1, 2, 4, 8...: few, but over the whole run
             self._timed(made)
         made.gpu_bytes = self.model.device.allocated
 

@@ -96,6 +96,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Other commands (webgpu-bench COMMAND --help):
   op NAME|all     each case and route of an op: µs, GB/s, GFLOP/s, error
   op --of MODEL   the model's linears by shape and route, against the roofline
+  load MODEL...   time to load and memory, against the size of the file
   roofline        what this adapter can do at most
   compare A B     two result files; exit 1 when B is slower
 
@@ -178,7 +179,8 @@ def op(
     """Measure ops by their own test cases, at every live shape and by every route.
 
     A NAME is short (linear_q4gsw) or full (et_vk.linear_q4gsw.default). Routes that this adapter would not take, but
-    another kind of adapter would, are run too and marked in the column `for`.
+    another kind of adapter would, are run too and marked in the column `for`. The cases are small: most of the time is
+    that of a dispatch, which `webgpu-bench roofline` gives.
 
     With --of, a row for each shape M×K×N that the model multiplies by, and the route that served it: microseconds of
     one, GB/s and GFLOP/s of the least work there is, and the share of the nearer limit, which is the fastest way that
@@ -193,6 +195,24 @@ def op(
     from .opbench import run_ops
 
     return run_ops(names=names, **options)
+
+
+@click.command("load", cls=Command, context_settings=_SETTINGS)
+@click.argument("models", nargs=-1, metavar="[MODEL.pte...]")
+@click.option("-r", "--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Loads of each file.")
+@click.option("--report", metavar="OUT.html", help="Also write one page: time and memory against the file's size.")
+@_DEVICE
+@_output
+def load(debug: bool, **options: Any) -> int | None:
+    """Measure how long files take to load, and how much memory they take.
+
+    Every load is a process of its own, from an open device to weights that are ready on it; the first token also
+    compiles kernels, unless the driver remembers them. The process's peak is given beside what it had before the load;
+    on a software adapter the GPU's memory is in it too.
+    """
+    from .loadbench import run_load
+
+    return run_load(**options)
 
 
 @click.command("roofline", cls=Command, context_settings=_SETTINGS)
@@ -227,7 +247,7 @@ def compare(debug: bool, **options: Any) -> int | None:
     return run_compare(**options)
 
 
-Front.others = {"op": op, "roofline": roofline, "compare": compare}
+Front.others = {"op": op, "load": load, "roofline": roofline, "compare": compare}
 
 
 def main() -> NoReturn:

@@ -277,3 +277,28 @@ MODEL = View(
         *("roofline.gpu_share", "gpu_bytes", "peak_rss_bytes", "settings.repeat", "settings.warmup", "time", "schema"),
     ),
 )
+
+
+def load_cells(row: Row) -> dict[str, str]:
+    """The columns of a load's row."""
+    return {
+        "file": row["model"]["file"],
+        "size": bytes_text(row["model"]["bytes"]),
+        "params": params_text(row["model"]["params"]),
+        "load ms": f"{number(row['mean'])} ± {number(row['sd'])}" if "mean" in row else " " * 15,
+        "95%": interval_text(row),
+        "first token ms": number(row.get("first_ms")),
+        "process peak": bytes_text(row.get("peak_rss_bytes")),
+        "before": bytes_text(row.get("base_rss_bytes")),
+        "GPU": bytes_text(row.get("gpu_bytes")),
+    }
+
+
+LOAD = View(
+    load_cells,
+    (
+        *("model.file", "model.sha256", "model.bytes", "model.params", "mean", "sd", "median", "ci95", "samples"),
+        *("first_ms", "base_rss_bytes", "load_rss_bytes", "peak_rss_bytes", "gpu_bytes"),
+        *("device.name", "device.backend", "time", "schema"),
+    ),
+)

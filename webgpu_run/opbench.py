@@ -164,7 +164,7 @@ def _row(
     share = roof.ideal_ns(works, nbytes) / 1e3 / us if roof and us and nbytes else None
     return {
         "kind": "op",
-        "test": f"{op.short}#{index} {shape} {route} for {kind}",
+        "test": f"{op.name.removesuffix('.default')}#{index} {shape} {route} for {kind}",
         "op": op.name,
         "case": index,
         "dims": {name: list(dims) for name, dims in {**case.dims, **live}.items()},
@@ -185,19 +185,19 @@ def _row(
 
 
 def _shape(op: Op, case: Case, live: Live) -> str:
-    """The live dims of the first argument that may vary, and of the first weight."""
+    """The live dims of the first argument that is no weight, of others that vary in this case, and of a weight."""
     dims = {**case.dims, **live}
     names = [n for n in dims if n not in op.outs]
-    shown = [
-        next((n for n in names if not is_constant(op, n)), None),
-        next((n for n in names if is_constant(op, n)), None),
-    ]
-    return " · ".join(f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown if n) or "scalar"
+    varying = {n for other in case.live for n in other}
+    given = [n for n in names if not is_constant(op, n)]
+    shown = [n for i, n in enumerate(given) if not i or n in varying]
+    shown += [n for n in names if is_constant(op, n)][:1]
+    return " · ".join(f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown) or "scalar"
 
 
 def _expected(ops: Sequence[Op], shared: Row) -> list[Row]:
     return [
-        {**shared, "op": op.name, "case": i, "shape": _shape(op, case, live), "route": " " * 10, "for": " " * 8}
+        {**shared, "op": op.name, "case": i, "shape": _shape(op, case, live), "route": " " * 16, "for": " " * 14}
         for op in ops
         for i, case in enumerate(op.cases)
         for live in ({}, *case.live)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .benchrow import GPU_NOTE
-from .benchview import Row, bytes_text, model_cells, number, params_text
+from .benchview import Row, bytes_text, load_cells, model_cells, number, params_text
 from .svg import Bar, Point, Series, bars, lines
 
 SHOWN_OPS = 7
@@ -19,6 +19,7 @@ _CSS = """
 body{margin:0 auto;padding:28px 24px 48px;max-width:1200px;background:var(--bg);color:var(--fg);
 font:15px/1.5 system-ui,"Segoe UI",Helvetica,Arial,sans-serif}
 h1{font-size:24px;margin:0 0 2px}h2{font-size:16px;margin:0 0 8px}p{margin:0 0 8px}.dim{color:var(--dim)}
+.card .dim{font-size:13px;margin:8px 0 0}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(460px,1fr));gap:16px;margin:20px 0}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px}
 svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:var(--fg)}
@@ -42,9 +43,55 @@ def page(rows: Sequence[Row]) -> str:
     figures = [
         ("Prefill: tokens/s by length", _prefill(rows)),
         ("Decode: tokens/s by depth of the KV cache", _decode(rows)),
+        ("Prefill: time by length", _growth(rows, "prefill")),
+        ("Decode: time of a token by depth of the KV cache", _growth(rows, "decode")),
         ("GPU time by op", _ops(rows)),
         ("Share of the roofline", _roofline(rows)),
     ]
+    below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, model_cells)}
+<p class="dim">Times are of one prefill (pp) or of one token (tg). GPU ms: {html.escape(GPU_NOTE)}.</p></div>
+<div class="plots"><div class="card"><h2>Machine</h2>{_facts(first)}</div>{_adapter(first)}</div>"""
+    return _whole(title, size, figures, below, rows)
+
+
+def load_page(rows: Sequence[Row]) -> str:
+    """The page of `webgpu-bench load`: time and memory against the size of the file."""
+    device = rows[0]["device"]
+
+    def series(name: str, *path: str, unit: float = 1.0) -> Series:
+        return Series(name, tuple(Point(_mib(row), _at(row, path) / unit) for row in rows if _at(row, path)))
+
+    load = Series("load", tuple(Point(_mib(r), r["mean"] / 1e3, *(x / 1e3 for x in r["ci95"] or ())) for r in rows))
+    times = [load, series("first token", "first_ms", unit=1e3)]
+    names = (("process, peak", "peak_rss_bytes"), ("process, before", "base_rss_bytes"), ("GPU", "gpu_bytes"))
+    memory = [
+        *(series(name, key, unit=1 << 20) for name, key in names),
+        series("the file", "model", "bytes", unit=1 << 20),
+    ]
+    figures = [
+        ("Time to load", lines([s for s in times if s.points], "MiB of the file", "s", log="xy")),
+        ("Memory", lines([s for s in memory if s.points], "MiB of the file", "MiB", log="xy")),
+    ]
+    inside = " On a software adapter the GPU's memory is part of the process's." if device["kind"] == "CPU" else ""
+    below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, load_cells)}
+<p class="dim">Each load is a process of its own.{inside}</p></div>
+<div class="plots"><div class="card"><h2>Machine</h2>{_list(_host(rows[0]))}</div></div>"""
+    return _whole(f"Loading on {device['name']}", f"{len(rows)} files", figures, below, rows)
+
+
+def _mib(row: Row) -> float:
+    return float(row["model"]["bytes"]) / (1 << 20)
+
+
+def _at(row: Row, path: Sequence[str]) -> float:
+    found = row
+    for name in path:
+        found = found[name] or {}
+    return float(found or 0)  # type: ignore[arg-type]
+
+
+def _whole(title: str, about: str, figures: Sequence[tuple[str, str]], below: str, rows: Sequence[Row]) -> str:
+    first = rows[0]
     cards = "".join(f'<div class="card"><h2>{name}</h2>{body}</div>' for name, body in figures if body)
     notes = [text for row in rows for text in row.get("warnings", ())]
     warned = "".join(f'<p class="warn">{html.escape(text)}</p>' for text in notes)
@@ -52,12 +99,10 @@ def page(rows: Sequence[Row]) -> str:
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)} · webgpu-bench</title><style>{_CSS}</style></head><body>
-<h1>{html.escape(title)}</h1><p class="dim">{html.escape(size)} · {html.escape(first["device"]["backend"])} ·
+<h1>{html.escape(title)}</h1><p class="dim">{html.escape(about)} · {html.escape(first["device"]["backend"])} ·
 {html.escape(first["time"])} · webgpu-bench {html.escape(first["versions"]["webgpu-run"])}</p>
 {warned}<div class="plots">{cards}</div>
-<div class="card wide"><h2>Rows</h2>{_table(rows)}<p class="dim">Times are of one prefill (pp) or of one token (tg).
-GPU ms: {html.escape(GPU_NOTE)}.</p></div>
-<div class="plots"><div class="card"><h2>Machine</h2>{_facts(first)}</div>{_adapter(first)}</div>
+{below}
 <script type="application/json" id="rows">{data}</script></body></html>
 """
 
@@ -77,7 +122,7 @@ def _prefill(rows: Sequence[Row]) -> str:
         )
         for d in depths
     ]
-    return lines(series, "prompt tokens", "tokens/s", log=True) if found else ""
+    return lines(series, "prompt tokens", "tokens/s", log="x") if found else ""
 
 
 def _decode(rows: Sequence[Row]) -> str:
@@ -90,6 +135,23 @@ def _decode(rows: Sequence[Row]) -> str:
         for n in counts
     ]
     return lines(series, "tokens in the cache before", "tokens/s") if found else ""
+
+
+def _growth(rows: Sequence[Row], phase: str) -> str:
+    """Milliseconds by the wall, on the GPU, and of that attention, against the length or the depth."""
+    found = [r for r in rows if r["phase"] == phase]
+    if not found:
+        return ""
+    x, fixed = ("tokens", "depth") if phase == "prefill" else ("depth", "tokens")
+    found = sorted((r for r in found if r[fixed] == found[0][fixed]), key=lambda r: r[x])
+    parts: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
+        ("wall", lambda r: r["latency_ms"]["mean"]),
+        ("GPU", lambda r: r["gpu_ms_per"]),
+        ("of it attention", lambda r: r.get("attention_ms_per")),
+    )
+    series = [Series(name, tuple(Point(r[x], y) for r in found if (y := ms(r)))) for name, ms in parts]
+    label = "prompt tokens" if phase == "prefill" else "tokens in the cache before"
+    return lines([s for s in series if s.points], label, "ms", log="xy" if phase == "prefill" else "")
 
 
 def _ops(rows: Sequence[Row]) -> str:
@@ -121,12 +183,17 @@ def _roofline(rows: Sequence[Row]) -> str:
         if share is not None:
             about = f"{row['test']}: {share:.1%} of {number(row['roofline']['ideal_ms'])} ms, the least it could take"
             made.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
-    return bars(made, "least time the adapter could take / time it took", 1.0) if made else ""
+    if not made:
+        return ""
+    of = next(row["roofline"] for row in rows if row.get("roofline"))
+    limits = f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32)"
+    note = f'<p class="dim">The least: bytes and operations at {html.escape(limits)}.</p>' if of else ""
+    return bars(made, "least time the adapter could take / time it took", 1.0) + note
 
 
-def _table(rows: Sequence[Row]) -> str:
-    shared = ("model", "size", "params", "device")
-    cells = [{k: v for k, v in model_cells(row).items() if k not in shared} for row in rows]
+def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
+    shared = ("model", "size", "params", "device") if view is model_cells else ()
+    cells = [{k: v for k, v in view(row).items() if k not in shared} for row in rows]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in cells[0])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(v)}</td>" for v in row.values()) + "</tr>" for row in cells)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -136,22 +203,28 @@ def _list(pairs: Sequence[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{html.escape(a)}</dt><dd>{html.escape(b)}</dd>" for a, b in pairs) + "</dl>"
 
 
+def _host(row: Row) -> list[tuple[str, str]]:
+    device, host = row["device"], row["machine"]
+    return [
+        ("adapter", f"{device['name']} · {device['backend']} · {device['kind']}"),
+        ("driver", device["driver"]),
+        ("features", ", ".join(device["features"]) or "none of those we use"),
+        ("processor", f"{host['cpu']}, {host['cores']} cores, {bytes_text(host['memory_bytes'])}"),
+        ("system", f"{host['system']} · load {host['load']}"),
+        ("versions", " · ".join(f"{name} {v}" for name, v in row["versions"].items())),
+    ]
+
+
 def _facts(row: Row) -> str:
-    device, host, settings = row["device"], row["machine"], row["settings"]
+    settings = row["settings"]
+    memory = f"{bytes_text(row['gpu_bytes'])} on the GPU · peak {bytes_text(row['peak_rss_bytes'])} on the host"
     return _list(
         [
-            ("adapter", f"{device['name']} · {device['backend']} · {device['kind']}"),
-            ("driver", device["driver"]),
-            ("features", ", ".join(device["features"]) or "none of those we use"),
-            ("processor", f"{host['cpu']}, {host['cores']} cores, {bytes_text(host['memory_bytes'])}"),
-            ("system", f"{host['system']} · load {host['load']}"),
-            ("versions", " · ".join(f"{name} {v}" for name, v in row["versions"].items())),
+            *_host(row),
             ("model", f"{row['model']['file']} · sha256 {row['model']['sha256']}"),
-            (
-                "memory",
-                f"{bytes_text(row['gpu_bytes'])} on the GPU · peak {bytes_text(row['peak_rss_bytes'])} on the host",
-            ),
-            ("runs", f"{settings['warmup']} to warm up, {settings['repeat']} measured; intervals are 95%"),
+            ("memory", memory),
+            ("runs", f"{settings['warmup']} to warm up, then {settings['repeat']} rounds of every test"),
+            ("intervals", "95%, of the mean, allowing for a machine that is slower for a while"),
         ]
     )
 

@@ -58,23 +58,34 @@ def short(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 10 or x == int(x) else f"{x:.3g}"
 
 
-def lines(series: Sequence[Series], x_label: str, y_label: str, *, log: bool = False) -> str:
-    """Tokens a second against something; `log` spaces x by its logarithm."""
-    xs = sorted({p.x for s in series for p in s.points})
-    ys = ticks(max((p.high or p.y for s in series for p in s.points), default=1.0))
-    log = log and xs[0] > 0
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten from below `low` to above `high`."""
+    return [10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high) + 1e-9) + 1)]
+
+
+def lines(series: Sequence[Series], x_label: str, y_label: str, *, log: str = "") -> str:
+    """Something against something; `log` x or xy spaces these by their logarithms, where there is no zero."""
+    points = [p for s in series for p in s.points]
+    xs = sorted({p.x for p in points})
+    log = log if xs[0] > 0 and all(p.y > 0 for p in points) else ""
+    top = max((p.high or p.y for p in points), default=1.0)
+    ys = decades(min(p.y for p in points), top) if log == "xy" else ticks(top)
 
     def place(x: float) -> float:
         return math.log2(x) if log else x
 
+    def rise(y: float) -> float:
+        return math.log10(max(y, ys[0])) if log == "xy" else y
+
     first, last = place(xs[0]), place(xs[-1])
+    floor, ceiling = rise(ys[0]), rise(ys[-1])
     wide, high = WIDTH - LEFT - RIGHT - 20, HEIGHT - TOP - BOTTOM
 
     def px(x: float) -> float:
         return LEFT + 10 + (wide / 2 if last == first else (place(x) - first) / (last - first) * wide)
 
     def py(y: float) -> float:
-        return TOP + high * (1 - y / ys[-1])
+        return TOP + high * (1 - (rise(y) - floor) / (ceiling - floor))
 
     out = [
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py(y):.1f}" y2="{py(y):.1f}" class="grid"/>'
