@@ -21,7 +21,6 @@ from webgpu_run.report import load_page, page
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
-SIZE = "1240,1000"
 _QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -32,13 +31,19 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def picture(source: Path, target: Path) -> None:
+def picture(source: Path, target: Path, height: int) -> None:
     browser = next((b for b in ("chromium", "chromium-browser", "google-chrome") if shutil.which(b)), None)
     if browser is None:
         print(f"no Chromium: {target.name} was not drawn", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as profile:
-        command = [browser, *_QUIET, f"--user-data-dir={profile}", f"--window-size={SIZE}", f"--screenshot={target}"]
+        command = [
+            browser,
+            *_QUIET,
+            f"--user-data-dir={profile}",
+            f"--window-size=1240,{height}",
+            f"--screenshot={target}",
+        ]
         subprocess.run([*command, source.as_uri()], check=True, capture_output=True, timeout=120)
 
 
@@ -53,7 +58,7 @@ def peers(rows: list[dict[str, Any]]) -> None:
         print(f"| {'×'.join(map(str, shape))} | {by['ours']['median']:,.0f} | {' | '.join(cells)} |")
 
 
-PAGES = {"model": page, "load": load_page}
+PAGES = {"model": (page, 1330), "load": (load_page, 780)}  # and what is seen of them in a picture
 TABLES: dict[str, View] = {"model": MODEL, "load": LOAD, "linear": LINEARS}
 
 
@@ -66,8 +71,9 @@ def main() -> None:
             peers(rows)
         if kind in PAGES:
             html = DOCS / f"bench-{path.stem}.html"
-            html.write_text(PAGES[kind](rows), encoding="utf-8")
-            picture(html, DOCS / f"bench-{path.stem}.png")
+            drawn, height = PAGES[kind]
+            html.write_text(drawn(rows), encoding="utf-8")
+            picture(html, DOCS / f"bench-{path.stem}.png", height)
         if kind in TABLES:
             with sinks("md", None, TABLES[kind], rows) as table:
                 table.show(rows)

@@ -120,6 +120,7 @@ How to read a row:
   median, p90     ms of one prefill, or of one token
   ttft            ms to the first token of a prompt after a decode step
   host, GPU       ms of Python, and on the GPU (from repeats of its own)
+  attn            of that attention, where it is a kernel of its own
   % roof          of the speed that memory and arithmetic would allow""",
 )
 @click.argument("model", required=False, metavar="[MODEL.pte]")

@@ -73,7 +73,7 @@ def run_model(
             with sinks(form, out, MODEL, [{**shared, "test": t.label} for t in todo]) as table:
                 for number in rounds(repeat, budget):
                     for i, one in enumerate(made):
-                        progress(f"round {number + 1}: {one.trial.label}", i, len(made))
+                        progress(f"round {number + 1}", i, len(made))
                         bench.turn(one, warmup)
                         if not number or i == len(made) - 1:
                             progress.close()  # a bar on stderr and a table on stdout would share a line of the terminal

@@ -256,6 +256,7 @@ def model_cells(row: Row) -> dict[str, str]:
         "ttft ms": number(row.get("ttft_ms")),
         "host ms": number(row.get("host_ms_per")),
         "GPU ms": number(row.get("gpu_ms_per")),
+        "attn ms": number(row.get("attention_ms_per")),
         "% roof": f"{share:.1%}" if share is not None else "–",
     }
 
@@ -273,8 +274,17 @@ MODEL = View(
             "device.driver",
         ),
         *("test", "phase", "tokens", "depth", "mean", "sd", "median", "p90", "ci95", "samples", "latency_ms.median"),
-        *("latency_ms.p90", "ttft_ms", "first_run_ms", "host_ms_per", "gpu_ms_per", "roofline.share"),
-        *("roofline.gpu_share", "gpu_bytes", "peak_rss_bytes", "settings.repeat", "settings.warmup", "time", "schema"),
+        *("latency_ms.p90", "ttft_ms", "first_run_ms", "host_ms_per", "gpu_ms_per", "attention_ms_per"),
+        *(
+            "roofline.share",
+            "roofline.gpu_share",
+            "gpu_bytes",
+            "peak_rss_bytes",
+            "settings.repeat",
+            "settings.warmup",
+            "time",
+            "schema",
+        ),
     ),
 )
 

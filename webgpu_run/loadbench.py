@@ -86,7 +86,7 @@ def run_load(
             with sinks(form, out, LOAD, [{**row, "test": _label(row)} for row in shared]) as table:
                 for turn in range(repeat):
                     for i, program in enumerate(programs):
-                        progress(f"round {turn + 1}: {program.path}", i, len(programs))
+                        progress(f"round {turn + 1}", i, len(programs))
                         made[i].append(_child(str(program.path), device))
                         if not turn or i == len(programs) - 1:
                             progress.close()

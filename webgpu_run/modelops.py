@@ -120,15 +120,16 @@ def run_model_ops(
         with sinks(form, out, VIEW) as table:
             for i in range(rounds):
                 for n in lengths:
-                    progress(f"round {i}: {n} tokens", i, rounds)
+                    progress("rounds", i, rounds)
                     stats = bench.timed(Trial(False, n))
                     working_set = max(working_set, sum(d.work[0] for d in stats.timed))
                     if i:
                         _add(found, list(timed_linears(model, stats)))
-            if roof:
-                roof = roof.or_better(roofline.measure(opened, progress))
-            progress.close()
-            table.show([_row(linear, shared, roof, working_set) for linear in sorted(found.values(), key=_order)])
+                if roof and i == rounds - 1:
+                    roof = roof.or_better(roofline.measure(opened, progress))
+                if i:
+                    progress.close()
+                    table.show([_row(one, shared, roof, working_set) for one in sorted(found.values(), key=_order)])
     return 0
 
 

@@ -185,10 +185,12 @@ def _roofline(rows: Sequence[Row]) -> str:
             made.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
     if not made:
         return ""
-    of = next(row["roofline"] for row in rows if row.get("roofline"))
+    of = next((row["roofline"] for row in rows if "memory_by" in (row.get("roofline") or {})), None)
+    drawn = bars(made, "least time the adapter could take / time it took", 1.0)
+    if of is None:
+        return drawn
     limits = f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32)"
-    note = f'<p class="dim">The least: bytes and operations at {html.escape(limits)}.</p>' if of else ""
-    return bars(made, "least time the adapter could take / time it took", 1.0) + note
+    return f'{drawn}<p class="dim">The least: bytes and operations at {html.escape(limits)}.</p>'
 
 
 def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
