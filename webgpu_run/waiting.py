@@ -11,6 +11,8 @@ import queue
 import threading
 from typing import Any
 
+LATE = 5.0  # seconds for a callback that another thread's poll, one of wgpu-py's own, took and has yet to make
+
 
 class Waiter:
     """Waits for submissions of one device."""
@@ -21,7 +23,7 @@ class Waiter:
 
         self._ffi, self._lib, self._libf, self._device = ffi, lib, libf, device
         self._asked: queue.SimpleQueue[tuple[Any, threading.Lock]] = queue.SimpleQueue()
-        self._status = 0
+        self._status, self._mapped = 0, threading.Event()
         self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
         self._info.mode, self._info.callback = lib.WGPUCallbackMode_AllowProcessEvents, self._callback
@@ -43,8 +45,10 @@ class Waiter:
     def read(self, buffer: Any, nbytes: int, submission: Any) -> bytes:
         """The first bytes of a mappable buffer that this submission wrote."""
         self._status = 0
+        self._mapped.clear()
         self._libf.wgpuBufferMapAsync(buffer._internal, self._lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
         self.until(submission)
+        self._mapped.wait(LATE)
         if self._status != self._lib.WGPUMapAsyncStatus_Success:
             raise RuntimeError(f"a buffer can't be read (status {self._status})")
         found = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
@@ -54,6 +58,7 @@ class Waiter:
 
     def _on_mapped(self, status: int, message: Any, first: Any, second: Any) -> None:
         self._status = status
+        self._mapped.set()
 
     def _serve(self) -> None:
         while True:
