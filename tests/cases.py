@@ -127,9 +127,16 @@ for _name, _op in load_all().items():
         _op.cases
         and {"a", "b"} == {p.name for p in _op.params if p.kind == "tensor"}
         and _op.short not in ("bmm", "mm", "pow")
+        and "bitwise" not in _name
     ):
         MORE = {**MORE, _name: _BINARY if _op.short == "add" else () if _op.short == "div" else _BINARY[2:3]}
-    elif _name.startswith("aten.") and _op.cases and [p.name for p in _op.params] == ["x"] and _name not in MORE:
+    elif (
+        _name.startswith("aten.")
+        and _op.cases
+        and [p.name for p in _op.params] == ["x"]
+        and _name not in MORE
+        and _op.short != "bitwise_not"
+    ):
         MORE = {**MORE, _name: _UNARY if _op.short == "sigmoid" else _UNARY[:1]}
 
 # Ops whose references need other data than normal numbers: what a case gives to an argument is passed through these.

@@ -13,7 +13,7 @@ _LIVE = ({"a": (1, 1, 52), "b": (1, 1, 52)}, {"a": (1, 5, 52), "b": (1, 5, 52)})
 
 
 def _plan(a: Args, expr: str, limits: Limits) -> Plan:
-    out, step, route = binary_step(a, expr, limits, "")
+    out, step, route = binary_step(a, expr, limits)
     return Plan((out,), (step,) if step else (), route)
 
 

@@ -12,6 +12,14 @@ from ..shapes import broadcast, broadcast_strides, ceil_div, prod
 from .copy import copied, pad8
 
 WG = 64
+COMPARISONS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("eq", "==", np.equal),
+    ("ne", "!=", np.not_equal),
+    ("lt", "<", np.less),
+    ("le", "<=", np.less_equal),
+    ("gt", ">", np.greater),
+    ("ge", ">=", np.greater_equal),
+)
 _CASES = (
     Case(
         {"a": (1, 29, 52), "b": (1, 29, 52)},
@@ -80,10 +88,10 @@ unary(
 unary("aten.rsqrt.default", "inverseSqrt(x)", lambda x: 1 / np.sqrt(x), make=positive)
 unary("aten.sqrt.default", "sqrt(x)", np.sqrt, make=positive)
 unary("aten.log.default", "log(x)", np.log, make=positive)
-unary("aten.logical_not.default aten.bitwise_not.default", "select(OUT_T(0), OUT_T(1), x == IN_T(0))", lambda x: x == 0)
+unary("aten.logical_not.default", "select(OUT_T(0), OUT_T(1), x == IN_T(0))", lambda x: x == 0)
 
 
-def binary_step(a: Args, expr: str, limits: Limits, kind: str) -> tuple[tuple[int, ...], Step | None, str]:
+def binary_step(a: Args, expr: str, limits: Limits) -> tuple[tuple[int, ...], Step | None, str]:
     """Output dims, the step, the route: flat and four wide where the shapes are equal, strided otherwise."""
     out = broadcast(a["a"], a["b"])
     count = prod(out)
@@ -119,7 +127,7 @@ def binary(names: str, expr: str, f: Callable[..., Any], schema: str = "a b -> o
 
     @op(names, schema, reference=reference, cases=_CASES)
     def plan(a: Args, limits: Limits) -> Plan:
-        out, step, route = binary_step(a, expr, limits, names)
+        out, step, route = binary_step(a, expr, limits)
         return Plan((out,), (step,) if step else (), route)
 
 
@@ -129,18 +137,11 @@ binary("aten.mul.Tensor", "a * b", lambda a, b, k: a * b)
 binary("aten.div.Tensor", "OUT_T(a) / OUT_T(b)", lambda a, b, k: a / b)
 binary("aten.minimum.default", "min(a, b)", lambda a, b, k: np.minimum(a, b))
 binary("aten.maximum.default", "max(a, b)", lambda a, b, k: np.maximum(a, b))
-for _name, _sign, _f in (
-    ("eq", "==", np.equal),
-    ("ne", "!=", np.not_equal),
-    ("lt", "<", np.less),
-    ("le", "<=", np.less_equal),
-    ("gt", ">", np.greater),
-    ("ge", ">=", np.greater_equal),
-):
+for _name, _sign, _f in COMPARISONS:
     binary(f"aten.{_name}.Tensor", f"select(OUT_T(0), OUT_T(1), a {_sign} b)", lambda a, b, k, f=_f: f(a, b))
 for _name, _sign, _g in (("and", "&", np.logical_and), ("or", "|", np.logical_or)):
     binary(
-        f"aten.logical_{_name}.default aten.bitwise_{_name}.Tensor",
+        f"aten.logical_{_name}.default",
         f"select(OUT_T(0), OUT_T(1), (a != BOTH_T(0)) {_sign} (b != BOTH_T(0)))",
         lambda a, b, k, f=_g: f(a, b),
     )

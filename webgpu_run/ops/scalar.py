@@ -9,7 +9,7 @@ import numpy as np
 
 from ..op import Args, Array, Case, Limits, Plan, op, unsupported
 from ..shapes import prod
-from .elementwise import unary_step
+from .elementwise import COMPARISONS, unary_step
 
 LARGEST = 3.4028234e38
 _DIMS: tuple[Mapping[str, tuple[int, ...]], ...] = ({"x": (1, 29, 52)}, {"x": (5, 3)})
@@ -50,14 +50,7 @@ def _limits(a: Args) -> tuple[float, float]:
     return a.num("low", -LARGEST), a.num("high", LARGEST)
 
 
-for _name, _sign, _f in (
-    ("eq", "==", np.equal),
-    ("ne", "!=", np.not_equal),
-    ("lt", "<", np.less),
-    ("le", "<=", np.less_equal),
-    ("gt", ">", np.greater),
-    ("ge", ">=", np.greater_equal),
-):
+for _name, _sign, _f in COMPARISONS:
     scalar(
         f"aten.{_name}.Scalar",
         "x value:num -> out",

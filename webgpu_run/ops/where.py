@@ -25,9 +25,6 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 _COND = {"cond": "bool"}
 
 
-_COND = {"cond": "bool"}
-
-
 @op(
     "aten.where.self",
     "cond a b -> out",
