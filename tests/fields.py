@@ -125,8 +125,7 @@ def image(op: Op, a: Args, out: Dims) -> Wanted:
         kernel = pair(a.attrs["kernel"], 2, 1)
         params |= window(a, out, kernel, other=kernel)
         if name == "avg_pool2d":
-            params["divisor"] = a.attrs["divisor"] or 0
-            params["include"] = int(a.attrs["include"])
+            consts = {"DIVISOR": a.attrs["divisor"] or 0, "INCLUDE": int(a.attrs["include"])}
         name = name.removesuffix("_with_indices")
     elif name == "grid_priors":
         params |= {"width": a["x"][-1], "stride": a.num("stride"), "offset": a.num("offset")}

@@ -7,13 +7,8 @@ struct Params { count: u32, n: u32, k: u32, row: u32, col: u32, beta: f32, alpha
 @group(0) @binding(3) var<storage, read> t_b: array<f32>;
 @group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   let row = i / params.n;
   let col = i % params.n;

@@ -8,13 +8,8 @@ struct Params { rows: u32, size: u32, inner: u32 }
 var<workgroup> values: array<f32, WG>;
 var<workgroup> places: array<u32, WG>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let row = wid.y * count.x + wid.x;
+// include: row_grid
+fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }
   let base = row / params.inner * params.inner * params.size + row % params.inner;
   var place = min(lane, params.size - 1u);

@@ -25,13 +25,8 @@ fn place(at: u32, tap: u32, stride: u32, pad: u32, dilation: u32, size: u32) -> 
   return n;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   let ox = i % params.size.w;
   let oy = i / params.size.w % params.size.z;

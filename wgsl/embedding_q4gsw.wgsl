@@ -7,13 +7,8 @@ struct Params { words: u32, dim: u32, group: u32, vocab: u32 }
 @group(0) @binding(3) var<storage, read> t_index: array<i32>;
 @group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.words) { return; }
   let per_row = params.dim / 8u;
   let row = min(u32(max(t_index[i / per_row], 0)), params.vocab - 1u);

@@ -15,13 +15,8 @@ fn texel(strip: u32, i: u32) -> vec4<u32> {
   return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
 }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + local;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   let b = i % BLOCKS;
   let n = min(u32(max(t_index[i / BLOCKS], 0)), params.vocab - 1u);

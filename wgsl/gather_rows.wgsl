@@ -8,13 +8,8 @@ struct Params { count: u32, width: u32, rows: u32, picks: u32, first: u32, held:
 @group(0) @binding(2) var<storage, read> t_index: array<i32>;
 @group(0) @binding(3) var<storage, read_write> t_out: array<u32>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   let pick = i / params.width;
   var row = t_index[pick % params.picks];

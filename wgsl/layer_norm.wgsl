@@ -22,13 +22,8 @@ fn total(value: f32, lane: u32) -> f32 {
   return part[0];
 }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let row = wid.y * count.x + wid.x;
+// include: row_grid
+fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }
   let base = row * params.width;
   var sum = 0.0;

@@ -9,13 +9,8 @@ struct Params { m: u32, n: u32, k: u32, group: u32, pitch: u32 }
 @group(0) @binding(4) var<storage, read> t_bias: array<f32>;
 @group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   let n = i % params.n;
   let m0 = i / params.n * ROWS;
   if (m0 >= params.m) { return; }

@@ -1,33 +1,4 @@
-// y = x w^T + bias for `cols` columns from `first` on, four k at a time (params.k counts vectors): a lane computes ROWS
-// rows of one output column.
-struct Params { m: u32, n: u32, k: u32, first: u32, cols: u32 }
-
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> t_x: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> t_w: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> t_bias: array<f32>;
-@group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
-
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
-  let n = i % params.cols;
-  let m0 = i / params.cols * ROWS;
-  if (m0 >= params.m) { return; }
-  var acc: array<f32, ROWS>;
-  for (var k = 0u; k < params.k; k++) {
-    let w = t_w[n * params.k + k];
-    for (var r = 0u; r < ROWS; r++) {
-      acc[r] += dot(w, t_x[min(m0 + r, params.m - 1u) * params.k + k]);
-    }
-  }
-  var b = 0.0;
-  if (BIAS == 1u) { b = t_bias[params.first + n]; }
-  for (var r = 0u; r < ROWS; r++) {
-    if (m0 + r < params.m) { t_out[(m0 + r) * params.n + params.first + n] = acc[r] + b; }
-  }
-}
+// A linear, four k at a time.
+alias V = vec4<f32>;
+fn added(acc: f32, w: V, x: V) -> f32 { return acc + dot(w, x); }
+// include: linear_body

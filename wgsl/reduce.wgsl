@@ -22,13 +22,8 @@ var<workgroup> part: array<KIND_T, WG>;
 
 fn combine(a: KIND_T, b: KIND_T) -> KIND_T { return $COMBINE; }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let item = wid.y * count.x + wid.x;
+// include: row_grid
+fn run(item: u32, lane: u32) {
   if (item >= params.count) { return; }
   var left = item;
   var base = 0u;

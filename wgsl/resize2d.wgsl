@@ -11,13 +11,8 @@ fn source(k: u32, n: u32, m: u32) -> f32 {
   return clamp((f32(k) + 0.5) * (f32(n) / f32(m)) - 0.5, 0.0, f32(n - 1u));
 }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   let ox = i % params.size.w;
   let oy = i / params.size.w % params.size.z;

@@ -8,13 +8,8 @@ alias OUT_T = $OUT;
 @group(0) @binding(1) var<storage, read> t_x: array<IN_T>;
 @group(0) @binding(2) var<storage, read_write> t_out: array<OUT_T>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   let x = t_x[i];
   t_out[i] = OUT_T($EXPR);

@@ -14,13 +14,8 @@ struct Params {
 @group(0) @binding(3) var<storage, read> t_b: array<u32>;
 @group(0) @binding(4) var<storage, read_write> t_out: array<u32>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.count) { return; }
   var left = i;
   var at = vec3<u32>(0u);

@@ -77,8 +77,8 @@ def avg_pool2d(a: Args, limits: Limits) -> Plan:
     out, by = _pooled(a)
     if not prod(out):
         return Plan((out,), (), "empty")
-    extra = (("divisor", int(a.attrs.get("divisor") or 0)), ("include", int(bool(a.attrs.get("include")))))
-    return Plan((out,), (lanes("avg_pool2d", prod(out), (*extra, *_window(a, out, by)), limits),), "lanes")
+    consts = {"DIVISOR": int(a.attrs.get("divisor") or 0), "INCLUDE": int(bool(a.attrs.get("include")))}
+    return Plan((out,), (lanes("avg_pool2d", prod(out), _window(a, out, by), limits, **consts),), "lanes")
 
 
 def max_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
