@@ -11,12 +11,11 @@ import numpy as np
 from . import outfile
 from .errors import FormatError, UsageError
 from .interrupt import Interrupts
-from .model import Model
 from .op import Array
 from .options import Settings
 from .progress import Progress
 from .pte import Program, Tensor
-from .reports import Reports, Run, check_files
+from .reports import Reports, Run, check_files, loaded
 from .session import Call
 from .terminal import answer
 
@@ -42,15 +41,7 @@ def forward(program: Program, settings: Settings) -> int:
         for target in targets:
             outfile.check_target(target, [settings.model, *settings.data, *settings.input], "--output")
     with Progress(quiet=settings.quiet) as progress:
-        model = Model(
-            program,
-            settings.device,
-            method=settings.method,
-            fuse=not settings.no_fuse,
-            tune=not settings.no_tune,
-            kv=settings.kv,
-            progress=progress,
-        )
+        model = loaded(program, settings, progress)
     reports = Reports(settings, model, zero_ns)
     start = time.perf_counter_ns()
     with interrupts.limit(settings.timeout):

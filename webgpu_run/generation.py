@@ -14,11 +14,10 @@ from . import tokenizer as tokenizers
 from .chat import Conversation, find_template
 from .errors import RunError, UsageError
 from .interrupt import Interrupts
-from .model import Model
 from .options import Settings
 from .progress import Progress
 from .pte import Program
-from .reports import Reports, Run, check_files
+from .reports import Reports, Run, check_files, loaded
 from .sampling import Sampler, random_seed
 from .session import Interface, Reply, Session
 from .terminal import INTERRUPTED, aside
@@ -37,15 +36,7 @@ def generate(program: Program, settings: Settings) -> int:
     tokenizer, prompt, ids = _prompt(settings, interface)
     template = find_template(tokenizer, settings.template) if settings.chat and tokenizer else None
     with Progress(quiet=settings.quiet) as progress:
-        model = Model(
-            program,
-            settings.device,
-            method=settings.method,
-            fuse=not settings.no_fuse,
-            tune=not settings.no_tune,
-            kv=settings.kv,
-            progress=progress,
-        )
+        model = loaded(program, settings, progress)
         reports = Reports(settings, model, zero_ns)
         session = Session(
             model,

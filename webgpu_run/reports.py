@@ -20,6 +20,8 @@ from .model import Model, Visitor
 from .numerics import Check, Dump, Dumper, Look, Stepper, check_finite
 from .op import Array
 from .options import Settings
+from .progress import Progress
+from .pte import Program
 from .session import Call, Observer
 from .terminal import aside
 from .timeline import Timeline
@@ -27,6 +29,19 @@ from .timings import Timings, as_dict, as_tables
 from .trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
 
 TREE_WIDTH = 240  # in a pipe: no line of a tree is folded
+
+
+def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
+    """The model on its device, as the settings have it."""
+    return Model(
+        program,
+        settings.device,
+        method=settings.method,
+        fuse=not settings.no_fuse,
+        tune=not settings.no_tune,
+        kv=settings.kv,
+        progress=progress,
+    )
 
 
 class Reports:

@@ -2,13 +2,15 @@
 // include: pool_window
 fn run(i: u32) {
   if (i >= params.count) { return; }
+  let first = corner(i);
+  let base = plane(i);
   var sum = 0.0;
   var taps = 0u;
   for (var ky = 0u; ky < params.taps.x; ky++) {
     for (var kx = 0u; kx < params.taps.y; kx++) {
-      let at = place(i, vec2<u32>(ky, kx));
+      let at = first + vec2<i32>(vec2<u32>(ky, kx) * params.taps.zw);
       let here = inside(at);
-      if (here) { sum += t_x[plane(i) + u32(at.x) * params.size.y + u32(at.y)]; }
+      if (here) { sum += t_x[base + u32(at.x) * params.size.y + u32(at.y)]; }
       if (here || (INCLUDE == 1u && before_end(at, params.shift.zw))) { taps++; }
     }
   }

@@ -6,13 +6,13 @@ struct Params { count: u32, size: vec4<u32>, taps: vec4<u32>, shift: vec4<u32> }
 @group(0) @binding(1) var<storage, read> t_x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> t_out: array<f32>;
 
-// Row and column that a tap of output i reads, below zero in the padding before the image.
-fn place(i: u32, tap: vec2<u32>) -> vec2<i32> {
+// Row and column where the window of output i starts, below zero in the padding before the image.
+fn corner(i: u32) -> vec2<i32> {
   let at = vec2<u32>(i / params.size.w % params.size.z, i % params.size.w);
-  return vec2<i32>(at * params.shift.xy + tap * params.taps.zw) - vec2<i32>(params.shift.zw);
+  return vec2<i32>(at * params.shift.xy) - vec2<i32>(params.shift.zw);
 }
 
-// Whether that is not past the image and so much padding after it.
+// Whether a place is not past the image and so much padding after it.
 fn before_end(at: vec2<i32>, padding: vec2<u32>) -> bool {
   return all(at < vec2<i32>(params.size.xy + padding));
 }
