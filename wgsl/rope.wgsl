@@ -19,13 +19,8 @@ fn turn(x: vec2<f32>, i: u32, heads: u32, seq: u32) -> vec2<f32> {
   return vec2<f32>(x.x * c - x.y * s, x.x * s + x.y * c);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i < params.pairs_q) {
     t_oq[i] = turn(t_xq[i], i, params.heads_q, params.seq_q);
   } else if (i - params.pairs_q < params.pairs_k) {

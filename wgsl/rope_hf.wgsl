@@ -31,13 +31,8 @@ fn turn(x: f32, y: f32, at: vec4<u32>) -> vec2<f32> {
   return vec2<f32>(x * t_cos[at.z] - y * t_sin[at.z], y * t_cos[up] + x * t_sin[up]);
 }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i < params.pairs_q) {
     let at = places(i, params.heads_q, params.seq_q);
     let r = turn(t_xq[at.x], t_xq[at.y], at);
