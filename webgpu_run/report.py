@@ -6,7 +6,7 @@ import html
 import json
 from collections.abc import Callable, Sequence
 
-from .benchrow import GPU_NOTE
+from .benchrow import ATTENTION, GPU_NOTE
 from .benchview import Row, bytes_text, load_cells, model_cells, number, params_text
 from .svg import Bar, Point, Series, bars, lines
 
@@ -20,7 +20,7 @@ body{margin:0 auto;padding:28px 24px 48px;max-width:1200px;background:var(--bg);
 font:15px/1.5 system-ui,"Segoe UI",Helvetica,Arial,sans-serif}
 h1{font-size:24px;margin:0 0 2px}h2{font-size:16px;margin:0 0 8px}p{margin:0 0 8px}.dim{color:var(--dim)}
 .card .dim{font-size:13px;margin:8px 0 0}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(460px,1fr));gap:16px;margin:20px 0}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));gap:16px;margin:20px 0}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px}
 svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:var(--fg)}
 svg .label{fill:var(--dim)}svg .grid{stroke:var(--line)}
@@ -154,19 +154,25 @@ def _growth(rows: Sequence[Row], phase: str) -> str:
     return lines([s for s in series if s.points], label, "ms", log="xy" if phase == "prefill" else "")
 
 
+def _part(op: Row) -> str:
+    """What a dispatch is counted as: attention apart from the linears it may be fused with."""
+    kernel: str = op.get("kernel", "")
+    return kernel if ATTENTION in kernel else op["op"]
+
+
 def _ops(rows: Sequence[Row]) -> str:
     """A bar a test, the whole of it 100%: which op took how much."""
     totals: dict[str, float] = {}
     for row in rows:
         whole = sum(op["gpu_us"] for op in row["ops"]) or 1.0
         for op in row["ops"]:
-            totals[op["op"]] = totals.get(op["op"], 0.0) + op["gpu_us"] / whole
+            totals[_part(op)] = totals.get(_part(op), 0.0) + op["gpu_us"] / whole
     named = sorted(totals, key=lambda name: -totals[name])[:SHOWN_OPS]
     made = []
     for row in rows:
         by: dict[str, float] = dict.fromkeys([*named, "other"], 0.0)
         for op in row["ops"]:
-            by[op["op"] if op["op"] in named else "other"] += op["gpu_us"]
+            by[_part(op) if _part(op) in named else "other"] += op["gpu_us"]
         whole = sum(by.values())
         if whole:
             parts = [
