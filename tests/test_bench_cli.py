@@ -279,16 +279,6 @@ def test_compare(run: tuple[Result, Path], tmp_path: Path) -> None:
     assert {row["verdict"] for row in json.loads(faster.out)} == {"faster"}
 
 
-def test_compare_catches_what_is_really_slower(tmp_path: Path) -> None:
-    """The graph as written has several dispatches for one of the fused graph."""
-    b = tmp_path / "b.jsonl"
-    assert bench(MODEL, "-p", "none", "-n", "16", "-r", "7", "--no-roofline", "--out", tmp_path / "a.jsonl").code == 0
-    assert bench(MODEL, "-p", "none", "-n", "16", "-r", "7", "--no-roofline", "--out", b, "--no-fuse").code == 0
-    result = bench("compare", tmp_path / "a.jsonl", b, "--fail-over", "5%")
-    assert result.code == 1, result.out
-    assert "regression" in result.out
-
-
 @GROUP
 def test_compare_of_bad_files(run: tuple[Result, Path], tmp_path: Path) -> None:
     good, bad = run[1] / "a.jsonl", tmp_path / "bad.jsonl"
