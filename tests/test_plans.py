@@ -12,26 +12,17 @@ import graphs
 import numpy as np
 import opcheck
 import pytest
-from cases import all_cases
 from oracle import naive
 
-from webgpu_run import fuse, kernel, pte
-from webgpu_run.assets import wgsl_dir
-from webgpu_run.errors import RunError, ShapeError, UnsupportedError
-from webgpu_run.execute import SLOTS
+from webgpu_run import fuse, pte
+from webgpu_run.errors import ShapeError, UnsupportedError
 from webgpu_run.graph import Graph, Node
-from webgpu_run.op import SOFTWARE, Args, Array, Case, Limits, Op, Plan, Step, fold, load_all
+from webgpu_run.op import Args, Array, Limits, Plan, fold, load_all
 from webgpu_run.resize import Engine
 from webgpu_run.shapes import Dims, prod
 
 FIXTURES = Path(__file__).parent / "fixtures"
-CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
 Q4 = "et_vk.linear_q4gsw.default"
-KINDS = (
-    Limits(),
-    Limits(software=True, subgroups=True, uniform_align=32, profile=SOFTWARE),
-    Limits(subgroups=True, f16=True, max_workgroups=7, uniform_align=32),
-)
 
 
 class Watched(Engine):
@@ -78,46 +69,6 @@ def agree(engine: Engine, inputs: Sequence[Array]) -> None:
     assert engine.plans == plans
     assert {v: engine.live[v] for v in live} == live
     assert engine.syms == syms
-
-
-# -- every op's every case ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limits", KINDS, ids=("gpu", "software", "small"))
-@pytest.mark.parametrize(("op", "case"), CASES)
-def test_resized_is_built(op: Op, case: Case, limits: Limits) -> None:
-    if not opcheck.runs(op, case, dataclasses.replace(limits, max_workgroups=65535)):
-        pytest.skip("has no kernel there")
-    if limits.max_workgroups == 7 and refused(op, case, limits):
-        roomy = dataclasses.replace(limits, max_workgroups=65535)
-        plans = Engine(opcheck.build(op, case).builder.graph(), roomy).plans
-        assert any(prod(step.grid) > 7 for plan in plans for step in plan.steps)
-    else:
-        opcheck.check_plans(op, case, limits)
-
-
-def refused(op: Op, case: Case, limits: Limits) -> bool:
-    """Whether the case is over the number of workgroups, and the error says so."""
-    try:
-        Engine(opcheck.build(op, case).builder.graph(), limits)
-    except ShapeError as err:
-        return "over the adapter's limit" in str(err)
-    return False
-
-
-@pytest.mark.parametrize(("op", "case"), CASES)
-def test_expected_fields(op: Op, case: Case) -> None:
-    """Routes by rule, grids just large enough for what their kernel says it serves, fields that fit their uniforms."""
-    for limits in (*KINDS[:2], graphs.ANY):
-        if not opcheck.runs(op, case, limits):
-            continue
-        for live in opcheck.lives(case):
-            opcheck.check_expected(op, case, live, limits)
-
-
-def test_every_op_has_a_case() -> None:
-    covered = {op.plan for op in load_all().values() if opcheck.cases_of(op)}
-    assert not {op.name for op in load_all().values() if op.out_kind != "symint" and op.plan not in covered}
 
 
 # -- the walk ----------------------------------------------------------------------------------------------------------
@@ -399,53 +350,6 @@ def test_large_grid_is_two_dimensional() -> None:
     assert prod(plan.steps[0].grid) * 64 * (4 if plan.route == "vec4" else 1) >= 65536 * 259 * 3
 
 
-def test_uniforms_fit_the_adapter() -> None:
-    """Every kernel's Params are within the guaranteed uniform binding size and a multiple of 16."""
-    for path in sorted(wgsl_dir().glob("*.wgsl")):
-        params = kernel.load(path.stem).params
-        if params is not None:
-            assert params.itemsize % 16 == 0
-            assert params.itemsize <= 256
-
-
-def test_slots_match_the_kernels() -> None:
-    assert f"array<vec4<i32>, {SLOTS // 4}>" in kernel.load("slots").source
-
-
-# -- kernel files ------------------------------------------------------------------------------------------------------
-
-
-def test_params_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Offsets as WGSL's uniform address space has them: scalars by 4, vectors by 16, the struct by 16."""
-    (tmp_path / "sample.wgsl").write_text(
-        "struct Params { a: u32, // one\n b: f32, dims: array<vec4<u32>, 2>, c: i32, v: vec4<u32>, d: u32 }\n"
-        "@group(0) @binding(1) var<storage, read> t_x: array<f32>;\n"
-        "@group(0) @binding(0) var<uniform> params: Params;\n"
-        "@group(0) @binding(2) var<storage, read_write> t_out: array<f32>;\n"
-        "@group(0) @binding(3) var t_w: texture_2d<u32>;\n"
-    )
-    monkeypatch.setattr(kernel, "wgsl_dir", lambda: tmp_path)
-    made = kernel.load.__wrapped__("sample")
-    assert made.params is not None
-    fields = made.params.fields
-    assert fields is not None
-    assert {n: f[1] for n, f in fields.items()} == {"a": 0, "b": 4, "dims": 16, "c": 48, "v": 64, "d": 80}
-    assert made.params.itemsize == 96
-    packed = made.pack({"a": 1, "b": 2.0, "dims": tuple(range(8)), "c": -1, "v": (9, 8, 7, 6), "d": 5})
-    words = np.frombuffer(packed, np.uint32)
-    assert words[0] == 1
-    assert words[1:2].view(np.float32)[0] == 2.0
-    assert words[4:12].tolist() == list(range(8))
-    assert words[12] == 0xFFFFFFFF
-    assert words[16:21].tolist() == [9, 8, 7, 6, 5]
-    with pytest.raises(RunError, match="do not match"):
-        made.pack({"a": 1})
-    bindings = made.bindings(()) if callable(made.bindings) else made.bindings
-    assert [(b.index, b.name, b.kind) for b in bindings] == [
-        (0, "params", "uniform"), (1, "x", "read"), (2, "out", "write"), (3, "w", "texture"),
-    ]  # fmt: skip
-
-
 def test_unknown_ops_are_all_named() -> None:
     b = graphs.residual()
     b.chain = [dataclasses.replace(c, name=f"nope.{'ab'[i % 2]}") for i, c in enumerate(b.chain)]
@@ -457,8 +361,3 @@ def test_integer_attributes_keep_64_bits() -> None:
     b = graphs.Builder()
     b.output(b.call("aten.slice_copy.Tensor", b.input((5, 2)), 0, 1, 2**63 - 1, 1))
     assert Engine(b.graph(), Limits()).plans[0].outs == ((4, 2),)
-
-
-def test_step_uniform_is_stable() -> None:
-    step = Step("binary_vec4", (("count", 7), ("alpha", 0.5)), (1, 1, 1))
-    assert step.uniform() == step.uniform() == np.array([7, 0x3F000000, 0, 0], np.uint32).tobytes()

@@ -51,7 +51,7 @@ def copied(a: Args, out: Dims, limits: Limits) -> Plan:
     if a.attrs.get("aliased"):
         return Plan((out,), (), "alias")
     n = prod(out)
-    return Plan((out,), (copy_step((n,), (1,), (1,), limits),), "copy")
+    return Plan((out,), (copy_step((n,), (1,), (1,), limits),), "copy") if n else Plan((out,), (), "empty")
 
 
 def same(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -181,6 +181,8 @@ def permute_copy(a: Args, limits: Limits) -> Plan:
     need(sorted(order) == list(range(len(x))), f"{order} is not an order of {len(x)} dims")
     strides = strides_of(x)
     out = tuple(x[d] for d in order)
+    if not prod(out):
+        return Plan((out,), (), "empty")
     return Plan((out,), (copy_step(out, tuple(strides[d] for d in order), strides_of(out), limits),), "strided")
 
 
@@ -192,6 +194,8 @@ def permute_copy(a: Args, limits: Limits) -> Plan:
 )
 def expand_copy(a: Args, limits: Limits) -> Plan:
     out = _expanded(a)
+    if not prod(out):
+        return Plan((out,), (), "empty")
     return Plan((out,), (copy_step(out, broadcast_strides(a["x"], out), strides_of(out), limits),), "strided")
 
 

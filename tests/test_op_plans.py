@@ -1,0 +1,78 @@
+"""The plans of every case of every op, without a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import graphs
+import opcheck
+import pytest
+from cases import all_cases
+
+from webgpu_run.errors import RunError, ShapeError
+from webgpu_run.op import SOFTWARE, Case, Limits, Op, load_all
+from webgpu_run.resize import Engine
+from webgpu_run.shapes import prod
+
+CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
+KINDS = (
+    Limits(),
+    Limits(software=True, subgroups=True, uniform_align=32, profile=SOFTWARE),
+    Limits(subgroups=True, f16=True, max_workgroups=7, uniform_align=32),
+)
+
+
+@pytest.mark.parametrize("limits", KINDS, ids=("gpu", "software", "small"))
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_resized_is_built(op: Op, case: Case, limits: Limits) -> None:
+    if not opcheck.runs(op, case, dataclasses.replace(limits, max_workgroups=65535)):
+        pytest.skip("has no kernel there")
+    if limits.max_workgroups == 7 and refused(op, case, limits):
+        roomy = dataclasses.replace(limits, max_workgroups=65535)
+        plans = Engine(opcheck.build(op, case).builder.graph(), roomy).plans
+        assert any(prod(step.grid) > 7 for plan in plans for step in plan.steps)
+    else:
+        opcheck.check_plans(op, case, limits)
+
+
+def refused(op: Op, case: Case, limits: Limits) -> bool:
+    """Whether the case is over the number of workgroups, and the error says so."""
+    try:
+        Engine(opcheck.build(op, case).builder.graph(), limits)
+    except ShapeError as err:
+        return "over the adapter's limit" in str(err)
+    return False
+
+
+@pytest.mark.parametrize(("op", "case"), CASES)
+def test_expected_fields(op: Op, case: Case) -> None:
+    """Routes by rule, grids just large enough for what their kernel says it serves, fields that fit their uniforms."""
+    for limits in (*KINDS[:2], graphs.ANY):
+        if not opcheck.runs(op, case, limits):
+            continue
+        for live in opcheck.lives(case):
+            opcheck.check_expected(op, case, live, limits)
+
+
+def test_every_op_has_a_case() -> None:
+    covered = {op.plan for op in load_all().values() if opcheck.cases_of(op)}
+    assert not {op.name for op in load_all().values() if op.out_kind != "symint" and op.plan not in covered}
+
+
+@pytest.mark.parametrize(("op", "case"), [p for p in CASES if p.values[1].live])  # type: ignore[attr-defined]
+def test_dims_of_zero(op: Op, case: Case) -> None:
+    """Whatever may vary may be nothing: then nothing is dispatched for it, or an error says why not."""
+    if not opcheck.runs(op, case, graphs.ANY):
+        pytest.skip("has no kernel there")
+    one = opcheck.build(op, case)
+    engine = Engine(one.builder.graph(), graphs.ANY)
+    for live in case.live:
+        none = {n: tuple(d * (d == m) for d, m in zip(dims, case.dims[n], strict=True)) for n, dims in live.items()}
+        data = {n: x[tuple(map(slice, none[n]))] if n in none else x for n, x in opcheck.arrays(op, case, live).items()}
+        try:
+            engine.resize(one.inputs(data))
+        except RunError:
+            continue
+        plan = engine.plans[-1]
+        assert all(prod(step.grid) > 0 for step in plan.steps)
+        assert not plan.steps or any(map(prod, plan.outs)), f"{plan.route} dispatches {len(plan.steps)} for nothing"
