@@ -256,6 +256,8 @@ def check_expected(op: Op, case: Case, live: Live, limits: Limits) -> None:
     for step in plan.steps:
         assert max(step.grid) <= limits.max_workgroups
         assert len(step.uniform()) <= limits.max_uniform
+        sizes = [value for name, value in step.consts if name in ("WG", "LANES", "ROWS")]
+        assert all(isinstance(n, int) and n & (n - 1) == 0 < n <= limits.max_invocations for n in sizes), sizes
     slots = [p.name for p in op.params if p.kind == "slot"]
     assert {b.arg for b in plan.bounds} == set(slots)
     caches = [name for name in ("kc", "cache") if name in a]

@@ -65,8 +65,7 @@ def broadcast(a: Dims, b: Dims) -> Dims:
 
 
 def broadcast_strides(dims: Dims, out: Dims) -> Dims:
-    """Strides that read `dims` as if it had shape `out`: 0 where it is repeated."""
-    pad = len(out) - len(dims)
-    return (0,) * pad + tuple(
-        0 if d == 1 and o != 1 else s for d, o, s in zip(dims, out[pad:], strides_of(dims), strict=True)
+    """Strides that read `dims` as if it had shape `out`: 0 for what it has only one of."""
+    return (0,) * (len(out) - len(dims)) + tuple(
+        0 if d == 1 else s for d, s in zip(dims, strides_of(dims), strict=True)
     )

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Change one field of every op's plans at a time, and see that a check of that op's cases fails.
 
-    python tests/tools/mutate_plans.py [-v] [OP ...]      by default every op; prints one row an op, and what survived
-                                                          -v: also what only the checks of plans saw
+    python tests/tools/mutate_plans.py [--runs] [OP ...]    by default every op; a row an op, and what survived
 
 A mutant gets one field of every plan of an op wrong: an output dim, a uniform or one element of it, a constant, one
 axis of a grid, the route, a bound, the place of a window, a dispatch left out; by one more, one less, or by what it
 is at the largest shape ("stale": the field that a resize forgot). A uniform that the kernel's text does not read is no
 field of it. Checks are the functions that the tests call, in one process: those of plans alone (resized == built, each
-field worked out a second time), and those that run the op (numbers, sentinels, minimal grids). A row counts what either
-kills, and what the runs kill by themselves. Each op is tried for every kind of machine that it has other plans for.
+field worked out a second time), then, where these see nothing or with --runs, those that run the op (numbers,
+sentinels, minimal grids). With --runs a row also counts what the runs kill by themselves, and what they do not see
+is named. Each op is tried for every kind of machine that it has other plans for.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def of_runs(op: Op, case: Case, device: Device, change: Change) -> bool:
     )
 
 
-def survivors(pairs: list[tuple[Op, Case]], device: Device) -> tuple[int, list[str], list[str]]:
-    """How many mutants an op has, which no check kills, and which no run kills."""
+def survivors(pairs: list[tuple[Op, Case]], device: Device, runs: bool) -> tuple[int, list[str], list[str]]:
+    """How many mutants an op has, which no check kills, and (with `runs`) which no run kills."""
     plans = [planned(op, case, device.limits) for op, case in pairs]
     routes = {p.route for found in plans for p in found}
     seen: dict[str, Change] = {}
@@ -189,23 +189,26 @@ def survivors(pairs: list[tuple[Op, Case]], device: Device) -> tuple[int, list[s
         if not changed:
             continue  # a 0 made no smaller, or the same at every shape
         count += 1
-        if not any(of_runs(op, case, device, change) for op, case in changed):
-            unseen.append(label)
-            if not any(of_plans(op, case, device, change) for op, case in changed):
+        told = any(of_plans(op, case, device, change) for op, case in changed)
+        if told and not runs:
+            continue
+        if label.startswith("route") or not any(of_runs(op, case, device, change) for op, case in changed):
+            unseen.append(label)  # a route is a name: no run depends on it
+            if not told:
                 lived.append(label)
     return count, lived, unseen
 
 
 def main(argv: list[str]) -> int:
-    verbose = "-v" in argv
-    argv = [name for name in argv if name != "-v"]
+    runs = "--runs" in argv
+    names = [name for name in argv if name != "--runs"]
     device = open_device()
     by_op: dict[str, list[tuple[Op, Case]]] = {}
     for _, _, op, case in all_cases():
-        if not argv or op.short in argv or op.name in argv:
+        if not names or op.short in names or op.name in names:
             by_op.setdefault(op.name, []).append((op, case))
     total = dead = ran = 0
-    print(f"{'op':44} {'machine':15} {'mutants':>8} {'killed':>7} {'by runs':>8}    s  survived")
+    print(f"{'op':44} {'machine':15} {'mutants':>8} {'killed':>7} {'by runs' * runs:>8}    s  survived")
     for name, pairs in sorted(by_op.items()):
         tried: list[list[list[Plan]]] = []
         for machine in opcheck.machines(device):
@@ -216,15 +219,17 @@ def main(argv: list[str]) -> int:
             tried.append(plans)
             start = time.monotonic()
             for op, case in here:
-                if of_plans(op, case, machine, lambda p, _: p) or of_runs(op, case, machine, lambda p, _: p):
+                if of_plans(op, case, machine, lambda p, _: p) or (runs and of_runs(op, case, machine, lambda p, _: p)):
                     print(f"{name}: fails as it is: {case}", flush=True)
-            count, lived, unseen = survivors(here, machine)
+            count, lived, unseen = survivors(here, machine, runs)
             total, dead, ran = total + count, dead + count - len(lived), ran + count - len(unseen)
-            row = f"{count:8} {count - len(lived):7} {count - len(unseen):8} {time.monotonic() - start:4.0f}"
+            row = (
+                f"{count:8} {count - len(lived):7} {str(count - len(unseen)) * runs:>8} {time.monotonic() - start:4.0f}"
+            )
             print(f"{name:44} {machine.limits.profile.name:15} {row}  {'; '.join(lived)}", flush=True)
-            if verbose:
+            if runs:
                 print(f"    runs do not see: {'; '.join(unseen)}", flush=True)
-    print(f"{'all':44} {'':15} {total:8} {dead:7} {ran:8}")
+    print(f"{'all':44} {'':15} {total:8} {dead:7} {str(ran) * runs:>8}")
     return 1 if dead < total else 0
 
 
