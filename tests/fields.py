@@ -194,17 +194,11 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
     return route, [Want("layer_norm", params, rows, consts=consts)]
 
 
-def quantized_rows(op: Op, a: Args, limits: Limits) -> Wanted:
+def qparams(a: Args, limits: Limits) -> Wanted:
     x, wg = a["x"], limits.profile.workgroup
     rows = size(x[:-1])
     params = {"rows": rows, "width": x[-1], "low": -128, "high": 127, "eps": a.num("eps", 2.0**-23)}
-    if op.short == "choose_qparams_affine":
-        return "rows", [Want("choose_qparams", params, rows, consts={"WG": wg})]
-    shuffle, normed = limits.profile.shuffle, "norm" in a
-    params["norm_eps"] = a.num("norm_eps")
-    consts = {"WG": 8 if shuffle else wg, "NORM": int(normed), "LANES": 4 if x[-1] % 4 == 0 else 1}
-    name = "quantize_rows_subgroup" if shuffle else "quantize_rows"
-    return "rows+norm" if normed else "rows", [Want(name, params, rows, consts=consts)]
+    return "rows", [Want("choose_qparams", params, rows, consts={"WG": wg})]
 
 
 def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
@@ -234,8 +228,8 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return line(op, a)
     if short in ("rms_norm", "native_layer_norm", "native_group_norm"):
         return norm(op, a, limits)
-    if short in ("choose_qparams_affine", "quantize_rows"):
-        return quantized_rows(op, a, limits)
+    if short == "choose_qparams_affine":
+        return qparams(a, limits)
     kernels = {s.kernel for s in plan.steps}
     return elementwise(op, a, out) if kernels <= {"unary", "binary", "binary_vec4", "where"} else None
 

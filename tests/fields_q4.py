@@ -29,26 +29,46 @@ def packable(k: int, group: int, limits: Limits) -> bool:
     return k % 32 == 0 == group % 32 and 4 * k <= limits.max_uniform and 4 * k % limits.uniform_align == 0
 
 
-def window(m: int, k: int, limits: Limits) -> int:
-    """Rows of x that a uniform holds, in fours, with the next ones where a uniform may start."""
+def window(m: int, row: int, limits: Limits) -> int:
+    """Rows of so many bytes that a uniform holds, in fours, with the next ones where a uniform may start."""
     if m == 1:
         return 1
-    most = limits.max_uniform // (4 * k)
+    most = limits.max_uniform // row
     by = 4 if most >= 4 else 1
-    return next(r for r in range(most // by * by, 0, -by) if r * k * 4 % limits.uniform_align == 0 or r == by)
+    return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
+
+
+def rounding(m: int, k: int, limits: Limits, *, norm: bool, eps: float, pairs: bool) -> list[dict[str, Any]]:
+    """The dispatches that round rows before a linear: a window of f32 rows each, or all from storage."""
+    profile = limits.profile
+    held = window(m, 4 * k, limits) if profile.images else m
+    consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm), "PACKED": int(pairs)}
+    found: list[dict[str, Any]] = []
+    for first in range(0, m, held):
+        live = min(held, m - first)
+        params = {"rows": live, "first": first, "eps": eps}
+        step = {"kernel": "q8_pack" + "_subgroup" * profile.shuffle, "params": params, "consts": consts}
+        at = {"at": (first * k * 4, held * k * 4)} if profile.images else {}
+        found.append({**step, "grid": (*spread(live, limits), 1), **at})
+    return found
 
 
 def expected(
     m: int, k: int, group: int, widths: Sequence[int], limits: Limits, forms: Sequence[str] = (), eps: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Every dispatch of a linear in strips; forms are bias, norm, residual, swiglu."""
+    """Every dispatch of a linear in strips; forms are bias, norm, residual, swiglu, round."""
     profile, swiglu = limits.profile, "swiglu" in forms
     strips = [up(n, 4 * profile.lanes) for n in widths]
-    held, rows = window(m, k, limits), {1: 1, 2: 2}.get(m, 4)
+    tiled = profile.tiled and m >= 8 and limits.max_workgroup_bytes >= 512 * (profile.lanes + 8)
+    tiled &= limits.max_invocations >= 8 * profile.lanes
+    fresh = "round" in forms and m == 1 and profile.shuffle  # the linear rounds its row
+    packed = "round" in forms and not fresh and not tiled
+    size = 2 if packed else 4  # bytes of an element
+    held, rows = window(m, k * size, limits), {1: 1, 2: 2}.get(m, 4)
     rows = min(rows, held)
     splits = max(s for s in range(1, profile.splits + 1) if s <= k // 32 and s * profile.lanes <= limits.max_invocations
                  and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
-    folded = "norm" in forms and m == 1
+    folded = "norm" in forms and m == 1 and not packed
     consts = {
         "K": k,
         "G": group,
@@ -63,16 +83,18 @@ def expected(
         "NORM_SIZE": k // 4 if folded else 1,
         "SWIGLU": int(swiglu),
     }
-    kernel = "linear_q4gsw_strips" + "_subgroup" * profile.shuffle
-    if profile.tiled and m >= 8 and limits.max_workgroup_bytes >= 512 * (profile.lanes + 8) and (
-        limits.max_invocations >= 8 * profile.lanes
-    ):  # fmt: skip
+    kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
+    if fresh:
+        kernel = "linear_dq8ca_fresh"
+    if tiled:
         kernel, rows, held = "linear_q4gsw_tiled", 32, up(m, held) * held
         consts = {name: consts[name] for name in TILE} | {"STRIPS": 1}
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
-    if "norm" in forms and m > 1:
+    if "round" in forms and not fresh:
+        found = rounding(m, k, limits, norm="norm" in forms, eps=eps, pairs=packed)
+    elif "norm" in forms and m > 1:
         params = {"rows": m, "width": k // 4, "eps": eps}
         grid = (*spread(m, limits), 1)
         found.append({"kernel": "rms_norm_vec4", "params": params, "grid": grid, "consts": {"WG": profile.workgroup}})
@@ -93,7 +115,7 @@ def expected(
         }
         across = strips[0] if swiglu else up(sum(strips), consts["STRIPS"])
         grid = (*spread(across, limits), up(live, rows))
-        at = (first * k * 4, held * k * 4)
+        at = (first * k * size, held * k * size)
         found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, "at": at})
     return found
 
@@ -134,6 +156,7 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
         "norm": "norm" in a,
         "residual": "res" in a,
         "swiglu": bool(a.attrs.get("swiglu")),
+        "round": bool(a.attrs.get("rounded")),
     }
     forms = [name for name, there in has.items() if there]
     strips = fused or packable(k, group, limits)  # fusion makes only what fits
@@ -142,7 +165,7 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     if strips:
         want = expected(m, k, group, widths, limits, forms, eps)
     route = ("" if strips else "plain-") + ("gemm" if m > 1 else "gemv")
-    route += "+norm" * has["norm"] + "+swiglu" * has["swiglu"] + "+add" * has["residual"]
+    route += "+round" * has["round"] + "+norm" * has["norm"] + "+swiglu" * has["swiglu"] + "+add" * has["residual"]
     if op.short == "linear_dq8ca_q4gsw":
         count = m * k
         grid = (*spread(up(count, 64), limits), 1)

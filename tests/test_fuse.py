@@ -93,8 +93,44 @@ def test_drop_views() -> None:
 def test_round_rows() -> None:
     """Two layers of seven 8-bit linears and the last: rows are rounded once for q, k and v, once for gate and up."""
     assert changes(graphs_of("tiny_8da4w")[0], fuse.round_rows) == {
-        fuse.DYNAMIC: -15, LINEAR: 15, fuse.CHOOSE: -15, fuse.ROUND: 9, NORM: -5,
+        fuse.DYNAMIC: -15, LINEAR: 15, fuse.CHOOSE: -15, fuse.ROUND: 9,
     }  # fmt: skip
+
+
+def test_fold_rounding() -> None:
+    """Nothing is left of it, and every linear rounds its own rows: as many calls as the same model has without."""
+    (vk,) = graphs_of("tiny_8da4w")
+    whole = fuse.fuse(vk, LIMITS)
+    assert names(whole) == names(fuse.fuse(graphs_of("tiny_dyn")[0], LIMITS))
+    linears = [c for c in whole.chain if c.name.startswith(fuse.FUSED)]
+    assert linears
+    assert all(whole.values[c.args[9]] is True for c in linears)
+
+
+def dynamic(b: Builder, x: Ref, k: int, group: int, eps: float | None = None) -> Ref:
+    """A linear of k to 32 with 8-bit rows, as the exporter spells it."""
+    form = ("ASYMMETRIC", (1, 1, k), None, -128, 127, eps, None, None, False)
+    scale, zero = b.call(fuse.CHOOSE, x, *form, dtype=["float32", "int8"])
+    dims = (((32, k // 2), np.uint8), ((k // group, 32), np.int32), ((k // group, 32), np.float32))
+    weight = [b.constant(np.zeros(d, t)) for d, t in dims]
+    made: Ref = b.call(fuse.DYNAMIC, x, scale, zero, *weight, group, None, out=(1, 4, 32))
+    return made
+
+
+def test_rounding_for_more_than_one_call() -> None:
+    """Four linears of one row are no single call: each rounds for itself, and the rounded row is not made."""
+    b = Builder()
+    x = b.input((1, 4, 64))
+    b.output(*(dynamic(b, x, 64, 32) for _ in range(4)))
+    assert names(fuse.fuse(b.vk(), LIMITS)) == {ONE: 4}
+
+
+@pytest.mark.parametrize(("k", "group", "eps"), [(64, 32, 1e-3), (24, 8, None)])
+def test_rounding_that_is_left_as_it_is(k: int, group: int, eps: float | None) -> None:
+    """Another least scale, or a weight that has no strips."""
+    b = Builder()
+    b.output(dynamic(b, b.input((1, 4, k)), k, group, eps))
+    assert names(fuse.fuse(b.vk(), LIMITS)) == {fuse.CHOOSE: 1, fuse.DYNAMIC: 1}
 
 
 def test_fuse_swiglu() -> None:

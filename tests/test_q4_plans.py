@@ -18,7 +18,7 @@ LIMITS = {
 
 
 FORMS = [
-    *itertools.product(("plain", "bias", "norm"), [(48,), (29,), (96, 32, 36), (576,)]),
+    *itertools.product(("plain", "bias", "norm", "round", "round+norm"), [(48,), (29,), (96, 32, 36), (576,)]),
     *itertools.product(("residual",), [(48,), (29,), (576,)]),
     ("swiglu", (44, 44)),
 ]
@@ -29,7 +29,7 @@ FORMS = [
 @pytest.mark.parametrize(("k", "group"), [(64, 32), (576, 32), (1536, 64)])
 @pytest.mark.parametrize("m", [1, 2, 3, 9, 64, 131])
 def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: str, kind: str) -> None:
-    eps = 0.25 if form == "norm" else 0.0
+    eps = 0.25 if "norm" in form else 0.0
     steps = q4.linear_steps(
         m,
         k,
@@ -38,10 +38,11 @@ def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: 
         LIMITS[kind],
         outs=[f"out{i}" for i in range(1 if form == "swiglu" else len(widths))],
         bias=form == "bias",
-        norm="norm" if form == "norm" else None,
+        norm="norm" if "norm" in form else None,
         eps=eps,
         residual="res" if form == "residual" else None,
         swiglu=form == "swiglu",
+        rounded="round" in form,
     )
-    want = fields_q4.expected(m, k, group, widths, LIMITS[kind], (form,), eps)
+    want = fields_q4.expected(m, k, group, widths, LIMITS[kind], form.split("+"), eps)
     assert [fields_q4.seen(step) for step in steps] == want

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .op import Limits
-from .ops import attention_q4gsw, q4
+from .ops import attention_q4gsw, q4, q8
 from .vk import IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 
 LINEAR = "et_vk.linear_q4gsw.default"
 FUSED = "wr.linear_q4gsw"
 GREEDY = "wr.greedy"
 DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
-ROUND = "wr.quantize_rows"
+ROUND = "wr.round_rows"  # between passes only: fold_rounding makes it a part of the linear
 CHOOSE = "torchao.choose_qparams_affine.default"
 Pass = Callable[[VkGraph, Limits], VkGraph]
 
@@ -137,10 +137,9 @@ def drop_views(vk: VkGraph, limits: Limits) -> VkGraph:
 
 
 def round_rows(vk: VkGraph, limits: Limits) -> VkGraph:
-    """Linears of rows in 8 bits: rows normalised and rounded once for all that read them, then plain 4-bit linears."""
+    """Linears of rows in 8 bits as plain 4-bit linears of rounded rows, one rounding for all that read the same."""
     g = _Graph(vk)
     rounded: dict[int, int] = {}
-    null, zero_eps = g.add(None), g.add(0.0)
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != DYNAMIC:
             continue
@@ -148,26 +147,35 @@ def round_rows(vk: VkGraph, limits: Limits) -> VkGraph:
         choose, tensor = g.made_by(scale, CHOOSE), g.values[x]
         if choose is None or choose.args[0] != x or not isinstance(tensor, VkTensor):
             continue
-        if not (g.only(scale) and g.only(zero)):
+        if not (g.only(scale) and g.only(zero)) or g.maker.get(zero) != g.maker[scale]:
             continue
-        mode, block, low, high = (g.values[choose.args[i]] for i in (1, 2, 4, 5))
+        linear = OperatorCall(at, LINEAR, (x, weight, scales, group, bias, out))
+        form = tuple(g.values[choose.args[i]] for i in (1, 2, 4, 5))
         whole_rows = IntList((1,) * (len(tensor.dims) - 1) + tensor.dims[-1:])
-        if (mode, block, low, high) != ("ASYMMETRIC", whole_rows, -128, 127) or g.maker.get(zero) != g.maker[scale]:
+        if form != ("ASYMMETRIC", whole_rows, q8.LOW, q8.HIGH) or g.values[choose.args[6]] not in (None, q8.EPS):
+            continue
+        if not _fits(g, [linear], limits):
             continue
         first = g.maker[scale]
         if x in rounded:
-            g.put(at, LINEAR, (rounded[x], weight, scales, group, bias, out), (first,))
+            g.put(at, LINEAR, (rounded[x], *linear.args[1:]), (first,))
             continue
-        rounded[x] = rows = g.add(VkTensor(tensor.dtype, tensor.dims))
-        g.put(at, LINEAR, (rows, weight, scales, group, bias, out), ())
-        g.put(first, ROUND, (x, *choose.args[4:7], null, zero_eps, rows), ())
+        rounded[x] = g.add(VkTensor(tensor.dtype, tensor.dims))
+        g.put(at, LINEAR, (rounded[x], *linear.args[1:]), ())
+        g.put(first, ROUND, (x, rounded[x]), ())
+    return g.done()
+
+
+def fold_rounding(vk: VkGraph, limits: Limits) -> VkGraph:
+    """Rounding into the fused linears that read it: each rounds for itself."""
+    g = _Graph(vk)
     for at, call in enumerate(list(g.chain)):
-        if call is None or call.name != ROUND or not g.only(call.args[0]):
+        if call is None or not call.name.startswith(FUSED):
             continue
-        norm = g.made_by(call.args[0], "et_vk.rms_norm.default")
-        if norm is not None:
-            args = (norm.args[0], *call.args[1:4], norm.args[1], norm.args[2], call.args[-1])
-            g.put(at, ROUND, args, (g.maker[call.args[0]],))
+        rows = g.made_by(call.args[0], ROUND)
+        if rows is not None:
+            gone = (g.maker[call.args[0]],) if g.only(call.args[0]) else ()
+            g.put(at, call.name, (rows.args[0], *call.args[1:9], g.add(True), call.args[-1]), gone)
     return g.done()
 
 
@@ -191,6 +199,7 @@ def _fused(
         g.add(0.0),
         null,
         g.add(swiglu),
+        g.add(False),
         g.add(ValueList(outs)),
     )
     return f"{FUSED}.{len(outs)}", args
@@ -277,7 +286,7 @@ def fuse_residual(vk: VkGraph, limits: Limits) -> VkGraph:
                 or a.dims != b.dims
             ):
                 continue
-            args = (*linear.args[:7], other, linear.args[8], g.add(ValueList((call.args[-1],))))
+            args = (*linear.args[:7], other, *linear.args[8:10], g.add(ValueList((call.args[-1],))))
             g.put(at, linear.name, args, (index,))
             break
     return g.done()
@@ -352,7 +361,8 @@ def fuse_projection(vk: VkGraph, limits: Limits) -> VkGraph:
         if not attention_q4gsw.fits(x.dims, widths, cache.dims, table.dims, group, limits):
             continue
         gone = (g.maker[sources[0]], *(g.maker[v] for v in call.args[:3]))
-        g.put(at, "wr.attention_q4gsw", (*linear.args[:7], *call.args[3:8], *call.args[9:]), gone)
+        args = (*linear.args[:7], linear.args[9], *call.args[3:8], *call.args[9:])
+        g.put(at, "wr.attention_q4gsw", args, gone)
     return g.done()
 
 
@@ -404,6 +414,7 @@ PASSES: tuple[Pass, ...] = (
     round_rows,
     fuse_swiglu,
     fuse_siblings,
+    fold_rounding,
     fuse_residual,
     fuse_norm,
     fuse_attention,

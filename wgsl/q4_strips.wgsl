@@ -4,18 +4,13 @@
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
 // storage, and elsewhere it is a broadcast. What surrounds the matmul (norm before; SwiGLU, bias and more after) is folded
 // in because each step would cost a dispatch and a trip through memory of its own. Params, bindings of the outputs and
-// store_row come from a q4_out_* file, load_x from a q4_x_* file.
+// store_row come from a q4_out_* file; the rows (X, prepare, load_x, column, factor) from a q4_x_* or q8_x_* file.
 @group(0) @binding(2) var t_w: $TEXTURE;
-@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
-@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
 
 const BLOCKS: u32 = K / 32;  // of 32 k: a texel a column
 const GROUP_BLOCKS: u32 = G / 32;
 const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 
-// What one block of a row of x contributes: the four x that meet nibble j, scaled by 16^-j so that the nibble needs a
-// mask but no shift; minus 8 times their sum, which takes the nibble's offset off; and the squares for the norm.
-struct X { v: array<vec4<f32>, 8>, sum: f32, square: f32 }
 alias Rows = array<X, ROWS>;
 alias Strip = mat4x4<f32>;  // columns of 4 rows
 
@@ -23,24 +18,6 @@ alias Strip = mat4x4<f32>;  // columns of 4 rows
 fn texel(strip: u32, i: u32) -> vec4<u32> {
   if (PARTS == 1) { return $LOAD(i, strip)$LEVEL; }
   return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
-}
-
-fn norm(at: u32, c: u32) -> vec4<f32> {
-  return vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);
-}
-
-fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
-  var d = vec4<f32>();
-  for (var r = 0u; r < ROWS; r++) { // unroll
-    d[r] = x[r].sum;
-  }
-  for (var j = 0u; j < 8; j++) { // unroll
-    let v = vec4<f32>(select(w & vec4(15u << (4 * j)), w >> vec4(28u), vec4(j == 7)));
-    for (var r = 0u; r < ROWS; r++) { // unroll
-      d[r] += dot(v, x[r].v[j]);
-    }
-  }
-  return d;
 }
 
 fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Strip {
@@ -107,6 +84,7 @@ fn main(
   var acc: Strip;
   var acc2: Strip;
   var square = vec4<f32>();
+  prepare(lane);
   for (var b = split * UNROLL; b < BLOCKS; b += SPLITS * UNROLL) {
     let x = load_rows(row, b, lane);
     square += squares(x);
@@ -131,15 +109,12 @@ fn main(
     }
     if (split > 0) { return; }
   }
-  if (NORM == 1) {
-    let r = inverseSqrt(across(square) / f32(K) + params.eps);
-    acc = Strip(acc[0] * r, acc[1] * r, acc[2] * r, acc[3] * r);
-    acc2 = Strip(acc2[0] * r, acc2[1] * r, acc2[2] * r, acc2[3] * r);
-  }
+  let r = factor(row, square);
+  acc = Strip(acc[0] * r, acc[1] * r, acc[2] * r, acc[3] * r);
+  acc2 = Strip(acc2[0] * r, acc2[1] * r, acc2[2] * r, acc2[3] * r);
   if (SWIGLU == 1) {
     for (var c = 0; c < 4; c++) { acc[c] = acc[c] / (1.0 + exp(-acc[c])) * acc2[c]; }
   }
   store(row, strip, lane, acc);
   if (STRIPS > 1 && SWIGLU == 0) { store(row, strip2, lane, acc2); }
 }
-

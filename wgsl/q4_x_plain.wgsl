@@ -1,4 +1,5 @@
 // Every lane reads all 32 x of a block for itself.
+// include: q4_float
 fn four(r: u32, b: u32, at: u32, c: u32) -> vec4<f32> {
   let i = b * 8 + at;
   var x = vec4(t_x[r + i][c], t_x[r + i + 2][c], t_x[r + i + 4][c], t_x[r + i + 6][c]);

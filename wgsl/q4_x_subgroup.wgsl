@@ -1,4 +1,5 @@
 // For subgroups of 8: lane j reads the four x that nibble j meets and hands them round.
+// include: q4_float
 fn load_x(row: u32, b: u32, lane: u32) -> X {
   let at = b * 8 + lane / 4;
   let r = row * (K / 4);

@@ -1,5 +1,5 @@
 // What 8 lanes found in a row, handed round a subgroup of at least as many.
-fn joined(found: Row, lane: u32) -> Row {
+fn row_joined(found: Row, lane: u32) -> Row {
   var r = found;
   for (var by = 1u; by < 8u; by *= 2u) {
     r.low = min(r.low, subgroupShuffleXor(r.low, by));

@@ -1,7 +1,7 @@
 // What the lanes of a workgroup found in a row, joined in workgroup memory.
 var<workgroup> parts: array<vec4<f32>, WG>;
 
-fn joined(found: Row, lane: u32) -> Row {
+fn row_joined(found: Row, lane: u32) -> Row {
   workgroupBarrier();  // an earlier row may still be read
   parts[lane] = vec4<f32>(found.low, found.high, found.square, 0.0);
   workgroupBarrier();

@@ -14,6 +14,8 @@ from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, Window
 from ..shapes import Dims, align, ceil_div, rows_of
 from . import attention, linear_q4gsw, q4
 
+_KERNELS = {"": "attention_q4gsw", "fresh": "attention_dq8ca_fresh", "packed": "attention_dq8ca"}
+
 
 def _apart(a: Args) -> Args:
     """What attention alone would be given."""
@@ -81,7 +83,9 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     part = _apart(a)
-    return attention.resources(part, limits) | q4.resources(rows_of(a["x"]), a["x"][-1], "norm" in a, limits)
+    rounded = bool(a.attrs["rounded"])
+    own = q4.resources(rows_of(a["x"]), a["x"][-1], "norm" in a, limits, rounded=rounded)
+    return attention.resources(part, limits) | own
 
 
 def _case(
@@ -96,6 +100,7 @@ def _case(
     halves: bool = False,
     bias: bool = False,
     norm: bool = True,
+    rounded: bool = False,
 ) -> Case:
     widths = (heads * dim, kv * dim, kv * dim)
     dims: dict[str, Dims] = {"x": (1, m, k)}
@@ -112,6 +117,7 @@ def _case(
         "group": 32,
         "bias": many * bias,
         "eps": 1e-5,
+        "rounded": rounded,
         "pos": pos,
         "halves": halves,
         "causal": True,
@@ -122,8 +128,8 @@ def _case(
 
 @op(
     "wr.attention_q4gsw",
-    "x w:tensors scales:tensors group:int bias:tensors norm? eps:num kc! vc! pos:slot cos sin halves:bool mask? _ "
-    "causal:bool scale:num? -> out",
+    "x w:tensors scales:tensors group:int bias:tensors norm? eps:num rounded:bool kc! vc! pos:slot cos sin halves:bool "
+    "mask? _ causal:bool scale:num? -> out",
     reference=reference,
     remember=remember,
     pack=pack,
@@ -133,6 +139,7 @@ def _case(
         _case(11, 96, 4, 2, 32, 40, 0, 1, 2, 5),
         _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
         _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
+        _case(11, 96, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
     ),
 )
 def attention_q4gsw(a: Args, limits: Limits) -> Plan:
@@ -156,23 +163,21 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
 
 def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
     """The linear with its turning and cache-writing end."""
-    x, steps, eps = "x", list[Step](), a.num("eps")
-    norm = "norm" in a and m == 1
-    if "norm" in a and not norm:
-        steps.append(q4.norm_step(m, k, eps, x, "norm", limits))
-        x = "normed"
-    consts = q4.strip_consts(m, k, group, limits, norm=norm)
+    eps, norm, rounded = a.num("eps"), "norm" if "norm" in a else None, bool(a.attrs["rounded"])
+    rows_from = q4.source(m, k, limits, x="x", norm=norm, eps=eps, rounded=rounded)
+    steps, x, nbytes = list(rows_from.steps), rows_from.x, rows_from.nbytes
+    consts = q4.strip_consts(m, k, group, limits, rows_from)
     dim, kv = a["kc"][3], a["kc"][2]
     heads = a["w0"][0] // dim
     consts |= {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"])}
     total = sum(q4.strips_of(a[f"w{i}"][0], limits) for i in range(3))
     columns = (heads + 2 * kv) * dim
-    rename = [("x", x), ("norm", "norm" if norm else "none")] + ([] if a.attrs["bias"] else [("bias", "none")])
+    rename = [("x", x), ("norm", rows_from.norm)] + ([] if a.attrs["bias"] else [("bias", "none")])
     for first in range(0, m, consts["WINDOW"]):
         live = min(consts["WINDOW"], m - first)
         steps.append(
             Step(
-                "attention_q4gsw",
+                _KERNELS[rows_from.form],
                 (
                     ("rows", live),
                     ("out_row", first),
@@ -182,7 +187,7 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                 ),
                 q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
                 (*consts.items(), *q4.texture_consts(limits), *attention.cache_consts(limits)),
-                ((x, Window(first * k * 4, consts["WINDOW"] * k * 4)),),
+                ((x, Window(first * k * nbytes, consts["WINDOW"] * k * nbytes)),),
                 tuple(rename),
                 (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
             )

@@ -14,25 +14,9 @@ import numpy as np
 from ..op import Args, Array, Case, Limits, Plan, Resource, Step, fold, need, op, unsupported
 from ..shapes import align, ceil_div, prod, rows_of
 from . import linear_q4gsw as q4linear
+from .q8 import EPS, qparams, rounded
 
-EPS = float(np.finfo(np.float32).eps)
 WG = 64
-
-
-def qparams(x: Array, low: int, high: int, eps: float) -> tuple[Array, Array]:
-    """Scale and zero point of each row, in f32 as the exporter's own formula has it."""
-    x = x.astype(np.float32)
-    least, most = np.minimum(x.min(-1), 0), np.maximum(x.max(-1), 0)
-    scale = np.maximum((most - least) / np.float32(high - low), np.float32(eps))
-    return scale, np.clip(low - np.rint(least / scale), low, high).astype(np.int32)
-
-
-def rounded(x: Array, scale: Array, zero: Array, low: int = -128, high: int = 127) -> Array:
-    """x as its 8-bit steps say, still in f32."""
-    one = np.float32(1)
-    q = np.clip(np.rint(x.astype(np.float32) * (one / scale)[..., None]) + zero[..., None], low, high)
-    stepped: Array = (q - zero[..., None]).astype(np.float32) * scale[..., None]
-    return stepped
 
 
 def choose_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -85,7 +69,7 @@ def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     """Qparams that belong to the rows, so that every step of the range is used."""
     x = rng.standard_normal(a["x"]).astype(np.float32)
-    scale, zero = qparams(x, -128, 127, EPS)
+    scale, zero = qparams(x)
     return {**q4linear.make(a, rng), "x": x, "scale": scale, "zero": zero.astype(np.int8)}
 
 
@@ -149,53 +133,3 @@ def linear_dq8ca_q4gsw(a: Args, limits: Limits) -> Plan:
     grid = fold(ceil_div(count, WG), limits, f"{count} elements")
     first = Step("round_rows", params, grid, (("WG", WG),), rename=(("out", "rounded"),), work=(8 * count, 4 * count))
     return replace(inner, steps=(first, *(_reading(s) for s in inner.steps)))
-
-
-def rows_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    x = t["x"].astype(np.float64)
-    if "norm" in a:
-        x = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + a.num("norm_eps")) * t["norm"].astype(np.float64)
-    return [rounded(x, *qparams(x, a.int("low"), a.int("high"), a.num("eps", EPS)), a.int("low"), a.int("high"))]
-
-
-_ATTRS = {"low": -128, "high": 127, "eps": EPS, "norm_eps": 1e-5}
-
-
-@op(
-    "wr.quantize_rows",
-    "x low:int high:int eps:num? norm? norm_eps:num -> out",
-    reference=rows_reference,
-    cases=(
-        Case({"x": (1, 11, 96)}, _ATTRS, ({"x": (1, 1, 96)}, {"x": (1, 4, 96)})),
-        Case({"x": (1, 5, 37), "norm": (37,)}, _ATTRS, ({"x": (1, 1, 37)},)),
-    ),
-)
-def quantize_rows(a: Args, limits: Limits) -> Plan:
-    """Rows (normalised first, where the graph does so) rounded to their own 8-bit steps."""
-    x = a["x"]
-    need("norm" not in a or a["norm"] == x[-1:], f"the norm's weight does not have {x[-1]} elements")
-    if not prod(x):
-        return Plan((x,), (), "empty")
-    rows, vec4, shuffle = rows_of(x), x[-1] % 4 == 0, limits.profile.shuffle
-    helpers = ("vec4<f32>", "least4", "most4", "sum4") if vec4 else ("f32",) * 4
-    step = Step(
-        "quantize_rows_subgroup" if shuffle else "quantize_rows",
-        (
-            ("rows", rows),
-            ("width", x[-1]),
-            ("low", a.int("low")),
-            ("high", a.int("high")),
-            ("eps", a.num("eps", EPS)),
-            ("norm_eps", a.num("norm_eps")),
-        ),
-        fold(rows, limits, f"{rows} rows"),
-        (
-            ("WG", 8 if shuffle else limits.profile.workgroup),
-            ("NORM", int("norm" in a)),
-            ("LANES", 4 if vec4 else 1),
-            *zip(("V", "LEAST", "MOST", "SUM"), helpers, strict=True),
-        ),
-        rename=() if "norm" in a else (("norm", "x"),),
-        work=(8 * prod(x), 6 * prod(x)),
-    )
-    return Plan((x,), (step,), "rows+norm" if "norm" in a else "rows")

@@ -9,7 +9,7 @@ import numpy as np
 from ..kernel import Consts
 from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, fold, need, op
 from ..shapes import Dims, align, ceil_div, prod, rows_of
-from . import q4
+from . import q4, q8
 
 WG = 64
 
@@ -74,7 +74,8 @@ def check(x: Dims, w: Dims, scales: Dims, bias: Dims | None, n: int, group: int)
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
-    return q4.resources(rows_of(a["x"]), a["x"][-1], a.attrs.get("norm", 0) is not None, limits)
+    rounded = bool(a.attrs.get("rounded"))
+    return q4.resources(rows_of(a["x"]), a["x"][-1], "norm" in a, limits, rounded=rounded)
 
 
 @op(
@@ -128,6 +129,8 @@ def fused_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     x = t["x"].astype(np.float64)
     if "norm" in a:
         x = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + a.num("eps")) * t["norm"].astype(np.float64)
+    if a.attrs["rounded"]:
+        x = q8.rounded(x, *q8.qparams(x))
     k, outs = x.shape[-1], []
     for i in range(_parts(a)):
         n = a[f"w{i}"][0]
@@ -158,6 +161,7 @@ def _fused_case(
     bias: bool = False,
     norm: bool = False,
     res: bool = False,
+    rounded: bool = False,
     group: int = 32,
 ) -> Case:
     dims: dict[str, Dims] = {"x": (1, m, k)}
@@ -178,6 +182,7 @@ def _fused_case(
         "bias": (True,) * len(widths) * bias,
         "eps": 1e-5,
         "swiglu": swiglu,
+        "rounded": rounded,
     }
     shapes = tuple({"x": (1, s, k)} | ({"res": (1, s, widths[0])} if res else {}) for s in live)
     return Case(dims, attrs, shapes, dtypes, tol=1e-5)
@@ -210,8 +215,9 @@ def fused(a: Args, limits: Limits) -> Plan:
         eps=a.num("eps"),
         residual="res" if "res" in a else None,
         swiglu=swiglu,
+        rounded=bool(a.attrs["rounded"]),
     )
-    extra = "+norm" * ("norm" in a) + "+swiglu" * swiglu + "+add" * ("res" in a)
+    extra = "+round" * bool(a.attrs["rounded"]) + "+norm" * ("norm" in a) + "+swiglu" * swiglu + "+add" * ("res" in a)
     return Plan(outs, steps, route(m) + extra)
 
 
@@ -220,17 +226,21 @@ _CASES = {
         _fused_case(11, 96, (64,), 1, 2, 5, norm=True, res=True),
         _fused_case(5, 64, (44, 44), 1, 3, swiglu=True, norm=True),
         _fused_case(3, 64, (37,), 1, res=True, bias=True),
+        _fused_case(37, 96, (64,), 1, 2, 5, 36, norm=True, res=True, rounded=True),
+        _fused_case(5, 128, (44, 44), 1, 3, swiglu=True, rounded=True, group=64),
     ),
     2: (_fused_case(6, 64, (36, 20), 1, 4),),
     3: (
         _fused_case(9, 96, (96, 32, 36), 1, 2, 7, norm=True, bias=True),
         _fused_case(3, 128, (64, 32, 32), 1, group=64),
+        _fused_case(9, 96, (96, 32, 36), 1, 2, 7, norm=True, bias=True, rounded=True),
     ),
 }
 for _n in (1, 2, 3):
     op(
         f"wr.linear_q4gsw.{_n}",
         "x w:tensors scales:tensors group:int bias:tensors norm? eps:num res? swiglu:bool "
+        "rounded:bool "
         f"-> [{','.join(f'out{i}' for i in range(_n))}]",
         reference=fused_reference,
         pack=fused_pack,

@@ -10,11 +10,13 @@ of the file: nibble j of word q is k = 8 q + j. Weights read together (queries, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..op import Array, Grid, Limits, Packed, Resource, Step, Window, fold
 from ..shapes import align, ceil_div
+from . import q8
 
 TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
 ALL = 2**31  # lanes or columns with a bias or a residual: every one, or 0
@@ -92,31 +94,62 @@ def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
     return (("TEXTURE", "texture_2d<u32>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ", 0)"))
 
 
-def window_rows(k: int, limits: Limits) -> int:
-    """Rows of x that one dispatch binds; the next window must start where a uniform may."""
-    rows = limits.max_uniform // (4 * k)
+def window_rows(k: int, limits: Limits, nbytes: int = 4) -> int:
+    """Rows of x, of k elements of nbytes, that one dispatch binds; the next window must start where a uniform may."""
+    rows = limits.max_uniform // (nbytes * k)
     step = 4 if rows >= 4 else 1
     rows -= rows % step
-    while rows > step and rows * k * 4 % limits.uniform_align:
+    while rows > step and rows * k * nbytes % limits.uniform_align:
         rows -= step
     return rows
 
 
-def padded_rows(m: int, k: int, limits: Limits) -> int:
+def padded_rows(m: int, k: int, limits: Limits, nbytes: int = 4) -> int:
     """Rows that the windows over m rows cover."""
-    return 1 if m == 1 else align(m, window_rows(k, limits))
+    return 1 if m == 1 else align(m, window_rows(k, limits, nbytes))
 
 
-def resources(m: int, k: int, normed: bool, limits: Limits) -> dict[str, Resource]:
-    """Stand-ins for bindings that a form does not use, and the normalised rows of a prefill."""
+def resources(m: int, k: int, normed: bool, limits: Limits, *, rounded: bool = False) -> dict[str, Resource]:
+    """Stand-ins for bindings that a form does not use, and the normalised or rounded rows of a prefill."""
     found = {name: Resource(16) for name in ("none", "none1", "none2")}
-    if normed:
-        found["normed"] = Resource(padded_rows(max(m, 2), k, limits) * k * 4)
-    return found
+    room = padded_rows(max(m, 2), k, limits) * k * 4 * (normed or rounded)
+    if rounded:
+        pairs = padded_rows(max(m, 2), k, limits, 2)
+        found["sizes"], room = Resource(pairs * 4), max(room, pairs * k * 2)
+    return found | ({"normed": Resource(room)} if room else {})
 
 
-def norm_step(m: int, k: int, eps: float, x: str, norm: str, limits: Limits) -> Step:
-    """Normalise many rows once, into scratch: cheaper than every strip doing it for itself."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How rows reach the strips: dispatches before, what is bound in their and the norm's place, and in which form."""
+
+    x: str
+    norm: str = "none"
+    steps: tuple[Step, ...] = ()
+    form: str = ""  # as they are; "fresh" rounds one row in the kernel; "packed" rows were rounded before
+    folded: bool = False  # the kernel itself normalises
+
+    @property
+    def nbytes(self) -> int:
+        """Of an element."""
+        return 2 if self.form == "packed" else 4
+
+
+def source(
+    m: int, k: int, limits: Limits, *, x: str, norm: str | None, eps: float, rounded: bool, tiled: bool = False
+) -> Source:
+    """Many rows are normalised and rounded once, into scratch: cheaper than every strip doing it for itself."""
+    fresh = m == 1 and limits.profile.shuffle
+    if rounded and not fresh:
+        window = padded_rows(m, k, limits) if not limits.profile.images else 1 if m == 1 else window_rows(k, limits)
+        steps = tuple(q8.round_steps(m, k, window, eps, x, norm, limits, packed=not tiled))
+        return Source("normed", "none", steps, "" if tiled else "packed")
+    if norm is not None and m > 1:
+        return Source("normed", "none", (_norm_step(m, k, eps, x, norm, limits),))
+    return Source(x, norm or "none", (), "fresh" if rounded else "", norm is not None)
+
+
+def _norm_step(m: int, k: int, eps: float, x: str, norm: str, limits: Limits) -> Step:
     return Step(
         "rms_norm_vec4",
         (("rows", m), ("width", k // 4), ("eps", eps)),
@@ -132,10 +165,12 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
     return (*fold(strips, limits, f"{strips} strips")[:2], rows)
 
 
-def strip_consts(m: int, k: int, group: int, limits: Limits, *, norm: bool, swiglu: bool = False) -> dict[str, int]:
+def strip_consts(
+    m: int, k: int, group: int, limits: Limits, rows_from: Source, *, swiglu: bool = False
+) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
-    profile = limits.profile
-    window = 1 if m == 1 else window_rows(k, limits)
+    profile, norm = limits.profile, rows_from.folded
+    window = 1 if m == 1 else window_rows(k, limits, rows_from.nbytes)
     rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
     # lanes that share columns are joined in workgroup memory, 80 bytes each, and each needs a block of its own
     splits = min(
@@ -182,23 +217,23 @@ def linear_steps(
     eps: float = 0.0,
     residual: str | None = None,
     swiglu: bool = False,
+    rounded: bool = False,
 ) -> tuple[Step, ...]:
     """m rows times one to three packed weights; with `swiglu` the two weights are gate and up of one output."""
     strips = [strips_of(n, limits) for n in widths]
-    steps: list[Step] = []
-    fold_norm = norm is not None and m == 1
-    if norm is not None and not fold_norm:
-        steps.append(norm_step(m, k, eps, x, norm, limits))
-        x = "normed"
+    rows_from = source(m, k, limits, x=x, norm=norm, eps=eps, rounded=rounded, tiled=tiled(m, limits))
+    steps = list(rows_from.steps)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
     edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
-    consts = strip_consts(m, k, group, limits, norm=fold_norm, swiglu=swiglu)
+    consts = strip_consts(m, k, group, limits, rows_from, swiglu=swiglu)
     window, rows = consts["WINDOW"], consts["ROWS"]
-    kernel = "linear_q4gsw_strips_subgroup" if limits.profile.shuffle else "linear_q4gsw_strips"
+    kernel = {"": "linear_q4gsw_strips", "packed": "linear_dq8ca_strips"}.get(rows_from.form, "linear_dq8ca_fresh")
+    if limits.profile.shuffle and rows_from.form != "fresh":
+        kernel += "_subgroup"
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
         kernel, window, rows = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS
         consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")} | {"STRIPS": 1}
-    rename = [("x", x), ("norm", norm if fold_norm and norm else "none"), ("res", residual or "none")]
+    rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "none")]
     if not bias:
         rename.append(("bias", "none"))
     names = [*outs, "none1", "none2"][:3]
@@ -226,7 +261,7 @@ def linear_steps(
                     strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), limits
                 ),
                 (*consts.items(), *texture_consts(limits)),
-                ((x, Window(first * k * 4, window * k * 4)),),
+                ((rows_from.x, Window(first * k * rows_from.nbytes, window * k * rows_from.nbytes)),),
                 tuple(rename),
                 (weight_bytes + 4 * live * (k + sum(wide)), 2 * live * k * sum(widths)),
             )

@@ -1,2 +1,2 @@
-// include: quantize_body
+// include: q8_pack_body
 // include: row_workgroup

@@ -1,0 +1,33 @@
+// Rows of x in f32: what q4_strips.wgsl multiplies by.
+@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
+
+// What one block of a row of x contributes: the four x that meet nibble j, scaled by 16^-j so that the nibble needs a
+// mask but no shift; minus 8 times their sum, which takes the nibble's offset off; and the squares for the norm.
+struct X { v: array<vec4<f32>, 8>, sum: f32, square: f32 }
+
+fn norm(at: u32, c: u32) -> vec4<f32> {
+  return vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);
+}
+
+fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
+  var d = vec4<f32>();
+  for (var r = 0u; r < ROWS; r++) { // unroll
+    d[r] = x[r].sum;
+  }
+  for (var j = 0u; j < 8; j++) { // unroll
+    let v = vec4<f32>(select(w & vec4(15u << (4 * j)), w >> vec4(28u), vec4(j == 7)));
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      d[r] += dot(v, x[r].v[j]);
+    }
+  }
+  return d;
+}
+
+fn prepare(lane: u32) {}
+
+// What a row's sums are multiplied by in the end: the norm, which is known only then.
+fn factor(row: u32, square: vec4<f32>) -> vec4<f32> {
+  if (NORM == 1) { return inverseSqrt(across(square) / f32(K) + params.eps); }
+  return vec4(1.0);
+}

@@ -1,0 +1,2 @@
+// include: q8_pack_body
+// include: row_subgroup

@@ -1,2 +1,0 @@
-// include: quantize_body
-// include: row_subgroup
