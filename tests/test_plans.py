@@ -160,6 +160,7 @@ def test_symbolic_integers() -> None:
         engine.taken()
         count = max(0, min(rows, first + rows // 2) - min(first, rows))
         assert [engine.live[v] for v in graph.output_ids] == [(count, 6), (rows * 6,), (6,)]
+        assert [*engine.syms.values()] == [first, rows, rows // 2, first + rows // 2, rows * 6, rows - 1]
         agree(engine, inputs)
     engine.resize([*ones((1, 6)), np.array([99, 3], np.int32)])
     names = [graph.nodes[i].op.short for i in engine.taken()]
