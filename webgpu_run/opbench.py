@@ -185,12 +185,13 @@ def _row(
 
 
 def _shape(op: Op, case: Case, live: Live) -> str:
-    """The live dims of the first argument that is no weight, of others that vary in this case, and of a weight."""
+    """The live dims of the first argument that is no weight, of others that vary and are not alike, and of a weight."""
     dims = {**case.dims, **live}
     names = [n for n in dims if n not in op.outs]
     varying = {n for other in case.live for n in other}
     given = [n for n in names if not is_constant(op, n)]
-    shown = [n for i, n in enumerate(given) if not i or n in varying]
+    first = {dims[n]: n for n in reversed(given)}  # keys and values are of one shape
+    shown = [n for i, n in enumerate(given) if not i or (n in varying and first[dims[n]] == n)]
     shown += [n for n in names if is_constant(op, n)][:1]
     return " · ".join(f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown) or "scalar"
 
