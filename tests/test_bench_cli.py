@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from command import HERE, Result, execute
 
-from webgpu_run import __version__
+from webgpu_run import __version__, outfile
 from webgpu_run.benchview import MODEL as MODEL_VIEW
 from webgpu_run.benchview import sinks
 from webgpu_run.compare import read
@@ -222,6 +222,20 @@ def test_interrupt_prints_the_rows_so_far(tmp_path: Path) -> None:
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert [re.split(r"\s{2,}", line)[4] for line in out.decode().splitlines()[1:]] == ["pp1", "pp2"]
+
+
+def test_interrupt_just_after_a_file_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still an interrupt, and the file is whole."""
+    real = os.replace
+
+    def late(source: str, target: Path) -> None:
+        real(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", late)
+    with pytest.raises(KeyboardInterrupt):
+        outfile.write(tmp_path / "a.txt", b"whole")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.txt", b"whole")]
 
 
 def test_a_terminal_has_the_table_from_the_first_round() -> None:

@@ -89,13 +89,14 @@ class Sink:
     def _all(self) -> None:
         for row in self.rows if self.form in ("table", "md") else ():
             self._widen(self.view.cells(row))
-        self._started = self._waiting = False
+        self._started = False
         text = _array(self.rows) if self.form == "json" else "".join(self._rendered(row) for row in self.rows)
         if self.path:
             outfile.write(self.path, text.encode())
-            return
-        self._put((f"\x1b[{self._lines}A\x1b[J" if self._lines else "") + text)
-        self._lines = text.count("\n")
+        else:
+            self._put((f"\x1b[{self._lines}A\x1b[J" if self._lines else "") + text)
+            self._lines = text.count("\n")
+        self._waiting = False
 
     def _rendered(self, row: Row) -> str:
         first, self._started = not self._started, True

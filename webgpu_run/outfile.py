@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -45,7 +46,8 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
             os.chmod(name, 0o666 & ~_umask())
             os.replace(name, target)
         except BaseException:
-            os.unlink(name)
+            with contextlib.suppress(FileNotFoundError):  # an interrupt may come just after the rename
+                os.unlink(name)
             raise
     except OSError as error:
         raise RunError(f"cannot write: {(error.strerror or str(error)).lower()} ({target})") from None
