@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -98,12 +99,26 @@ def test_prompt_from_pipe_file_and_flag(model: Path, tmp_path: Path) -> None:
 
 def test_same_seed_same_text(model: Path) -> None:
     args = ("--prompt", "in the", "-n", "12", "--temp", "1.3", "--top-k", "200", "--top-p", "0.98", "--min-p", "0.001")
-    a, b, c = (webgpu_run(model, *args, "--seed", seed) for seed in ("7", "7", "8"))
+    a, b, c = (webgpu_run(model, *args, "--seed", *seed) for seed in (["7"], ["7", "--no-fuse"], ["8"]))
     assert a.out == b.out != c.out
     random = webgpu_run(model, *args)
     seed = re.search(r"^seed (\d+)$", random.err, re.M)
     assert seed
     assert webgpu_run(model, *args, "--seed", seed[1]).out == random.out
+
+
+def test_same_seed_same_text_twenty_times() -> None:
+    """In as many processes, some of which sample on the host."""
+    args = ("--prompt", "Once upon a time", "-n", "12", "-q", "--temp", "1.2", "--top-k", "300", "--top-p", "0.98")
+
+    def tell(i: int) -> Result:
+        return webgpu_run(*args, "--seed", str(11 + (i == 20)), *(["--no-fuse"] * (i % 7 == 6)))
+
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(tell, range(21)))
+    assert [(t.code, t.err) for t in told] == [(0, "")] * 21
+    assert len({t.out for t in told[:20]}) == 1
+    assert told[20].out != told[0].out
 
 
 def test_stop_string(model: Path) -> None:

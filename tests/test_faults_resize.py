@@ -15,7 +15,7 @@ from webgpu_run.device import Device
 from webgpu_run.errors import DeviceError, ShapeError
 from webgpu_run.execute import CallStats
 from webgpu_run.graph import Node
-from webgpu_run.model import Runner
+from webgpu_run.model import GREEDY, Runner
 from webgpu_run.op import Array, Plan
 from webgpu_run.resize import Engine
 
@@ -89,7 +89,7 @@ def count_plans(runner: Runner) -> int:
         return original(engine, node, *args)
 
     setattr(engine, "_plan", counting)  # noqa: B010
-    engine.resize(tokens(*TO))
+    engine.resize([*tokens(*TO), *([GREEDY] if runner.pick else [])])
     return trap.count
 
 

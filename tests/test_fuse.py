@@ -13,6 +13,7 @@ from graphs import Builder, Ref, q4, transformer
 
 from webgpu_run import fuse, pte
 from webgpu_run.budget import planned
+from webgpu_run.model import GREEDY
 from webgpu_run.op import GPU, PLAIN, SOFTWARE, Limits, Profile
 from webgpu_run.vk import OperatorCall, ValueList, VkGraph, VkTensor
 
@@ -189,7 +190,7 @@ def test_dispatches_of_a_layer(profile: Profile) -> None:
         b = transformer(layers=layers)
         delegate: Any = type("D", (), {"graph": b.vk(), "constant": staticmethod(b.bytes_of), "id": ""})
         engine = planned(delegate, limits)
-        engine.resize([np.zeros((1, 1), np.int32), np.array([3], np.int32)])
+        engine.resize([np.zeros((1, 1), np.int32), np.array([3], np.int32), GREEDY])
         counts.append(sum(len(plan.steps) for plan in engine.plans))
     assert 5 <= (counts[1] - counts[0]) / 2 <= 9
     assert counts[0] <= 9 + 5  # embedding, last row, norm and head, greedy choice
@@ -419,10 +420,11 @@ def test_views_that_are_returned_or_change_something_stay() -> None:
 def test_an_id_only_where_there_are_logits() -> None:
     """The choice of a token is added to a graph from ids [1, S] to logits, and to no other."""
     (vk,) = graphs_of("tiny_dyn")
-    more = fuse.add_greedy(vk)
-    assert more.chain[-1].name == fuse.GREEDY
-    assert (more.chain[-1].args[0], more.output_ids) == (vk.output_ids[0], vk.output_ids)
+    more = fuse.add_pick(vk)
+    assert more.chain[-1].name == fuse.PICK
+    assert more.chain[-1].args[:2] == (vk.output_ids[0], more.input_ids[-1])
+    assert (more.input_ids[:-1], more.output_ids) == (vk.input_ids, vk.output_ids)
     for b in (attention(), Small()):
         if not b.outputs:
             b.output(b.call(SIGMOID, b.x))
-        assert fuse.add_greedy(b.vk()) == b.vk()
+        assert fuse.add_pick(b.vk()) == b.vk()

@@ -54,7 +54,7 @@ class _Fresh:
         self.graph = Graph(dataclasses.replace(vk, values=values), runner.graph.const_data)
         self.engine = Engine(self.graph, runner.engine.limits)
         self.executor = Executor(self.engine, runner.executor.device)
-        self.executor.skip(frozenset((runner.greedy.index,) if runner.greedy else ()))
+        self.executor.skip(frozenset((runner.pick.index,) if runner.pick else ()))
         self._first = True
 
     def run(self, runner: Runner, inputs: Sequence[Array]) -> list[Array]:

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from .op import Limits
 from .ops import attention_q4gsw, q4, q8
+from .sampling import WORDS
 from .vk import IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 
 LINEAR = "et_vk.linear_q4gsw.default"
 FUSED = "wr.linear_q4gsw"
-GREEDY = "wr.greedy"
+PICK = "wr.pick"
 DYNAMIC = "et_vk.linear_dq8ca_q4gsw.default"
 ROUND = "wr.round_rows"  # between passes only: fold_rounding makes it a part of the linear
 CHOOSE = "torchao.choose_qparams_affine.default"
@@ -391,8 +392,8 @@ def _unused(vk: VkGraph) -> VkGraph:
         chain = kept
 
 
-def add_greedy(vk: VkGraph) -> VkGraph:
-    """With the id of the largest last logit as one more value, where ids go in and logits come out."""
+def add_pick(vk: VkGraph) -> VkGraph:
+    """With the next id as one more value, how to choose it as one more input, where ids go in and logits come out."""
     ids, logits = (vk.values[v[0]] if v else None for v in (vk.input_ids, vk.output_ids))
     if not (
         isinstance(ids, VkTensor)
@@ -403,9 +404,10 @@ def add_greedy(vk: VkGraph) -> VkGraph:
         and logits.dims[0] == 1
     ):
         return vk
-    at = len(vk.values)
-    call = OperatorCall(len(vk.chain), GREEDY, (vk.output_ids[0], at))
-    return replace(vk, values=(*vk.values, VkTensor("int32", (1,))), chain=(*vk.chain, call))
+    how = len(vk.values)
+    call = OperatorCall(len(vk.chain), PICK, (vk.output_ids[0], how, how + 1))
+    values = (*vk.values, VkTensor("int32", (WORDS,)), VkTensor("int32", (1,)))
+    return replace(vk, values=values, chain=(*vk.chain, call), input_ids=(*vk.input_ids, how))
 
 
 PASSES: tuple[Pass, ...] = (

@@ -21,7 +21,9 @@ from .execute import CallStats, Executor, Progress, Ticket, host_clock
 from .interpreter import Interpreter
 from .op import Array
 from .resize import Delta, Engine
+from .sampling import Sampler
 
+GREEDY = Sampler().words(0)
 Visitor = Callable[["Runner", Sequence[Array], CallStats], list[Array]]
 
 
@@ -40,7 +42,7 @@ class Runner:
         self.engine = engine or budget.planned(delegate, device.limits, fuse=fuse)
         self.graph = self.engine.graph
         last = self.graph.nodes[-1] if self.graph.nodes else None
-        self.greedy = last if last and last.op.name == fusion.GREEDY else None  # runs only where its id is asked for
+        self.pick = last if last and last.op.name == fusion.PICK else None  # runs only where its id is asked for
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})
         self.visitor: Visitor | None = None  # runs the prepared graph in the executor's place, to look at every node
@@ -48,17 +50,18 @@ class Runner:
 
     def call(self, inputs: Sequence[Array], stats: CallStats, *, timed: bool = False) -> list[Array]:
         """Resize to these inputs, run, and return the outputs at their live shapes."""
+        inputs = [*inputs, GREEDY] if self.pick else inputs
         self._ready(inputs, stats)
-        self.executor.skip(frozenset((self.greedy.index,) if self.greedy else ()))
+        self.executor.skip(frozenset((self.pick.index,) if self.pick else ()))
         self.executor.readbacks = self.graph.output_ids
         if self.visitor:
             return self.visitor(self, inputs, stats)
         return self.executor.execute(stats, timed=timed)
 
     def start(self, inputs: Sequence[Array], stats: CallStats, *, fed: bool = False, timed: bool = False) -> Ticket:
-        """Queue a call that will give the id of the largest logit; `fed`: its token is the id of the call before."""
-        assert self.greedy is not None
-        ids, chosen = self.graph.input_ids[0], self.greedy.outs[0]
+        """Queue a call that gives the next id, chosen as the last input says; `fed`: its token is that of the last."""
+        assert self.pick is not None
+        ids, chosen = self.graph.input_ids[0], self.pick.outs[0]
         self._ready(inputs, stats, (ids,) if fed else ())
         self.executor.skip(frozenset())
         self.executor.readbacks = (chosen,)
@@ -84,7 +87,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A greedy step in the queue."""
+    """A step in the queue."""
 
     ticket: Ticket
     stats: CallStats
@@ -149,18 +152,20 @@ class Model:
         return (
             len(self.runners) == len(self.method.instructions) == 1
             and len(self.method.inputs) == 2
-            and self.runners[0].greedy is not None
+            and self.runners[0].pick is not None
             and self.runners[0].visitor is None
         )
 
-    def start(self, ids: Sequence[int] | None, position: int, *, timed: bool = False) -> Started:
-        """Queue one greedy step without waiting for it; None takes the id that the step before will have chosen."""
+    def start(self, ids: Sequence[int] | None, position: int, how: Array = GREEDY, *, timed: bool = False) -> Started:
+        """Queue one step without waiting for it; None takes the id that the step before will have chosen.
+
+        `how` is what a sampler's `words` give.
+        """
         start = host_clock()
         stats = CallStats()
         tokens = np.asarray([ids if ids is not None else (0,)], np.int64)
-        ticket = self.runners[0].start(
-            self._checked([tokens, np.asarray([position])]), stats, fed=ids is None, timed=timed
-        )
+        inputs = [*self._checked([tokens, np.asarray([position])]), how]
+        ticket = self.runners[0].start(inputs, stats, fed=ids is None, timed=timed)
         stats.host_ns += host_clock() - start
         return Started(ticket, stats)
 

@@ -96,7 +96,8 @@ class Builder:
     def runner(self, device: Device, *, fuse: bool = False) -> Runner:
         delegate: Any = SimpleNamespace(graph=self.vk(), constant=self.bytes_of, id="VulkanBackend")
         made = Runner(delegate, device, fuse=fuse)
-        made.greedy = None  # a graph of that op alone is meant to run it
+        if not fuse:
+            made.pick = None  # a graph of that op alone is meant to run it
         return made
 
     def _arg(self, a: Any) -> Ref:

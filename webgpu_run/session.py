@@ -145,19 +145,24 @@ class Session:
             logits = self.model.run([tokens, position], timed=self.timed)[0]
         self._record(phase, ids, start)
         row: Array = logits.reshape(-1, logits.shape[-1])[-1]
-        if not np.isfinite(row).all():
+        if not np.isfinite(row.max()):  # a single NaN is the largest
             raise self._not_finite()
         return row
 
-    def advance(self, token: int, *, more: bool) -> int:
-        """The likeliest id after this one; `more`: its own step may be queued before it is known here."""
+    def advance(self, token: int, sampler: Sampler, index: int, *, more: bool) -> int:
+        """The id after this one, which is number `index` of the reply.
+
+        `more`: the step after it may be queued before it is known here.
+        """
         # A queued step has been under way since the one before it ended.
         start = self._free_ns if self._queued else time.perf_counter_ns()
         with self.guard():
-            started, self._queued = self._queued or self.model.start([token], self.position, timed=self.timed), None
+            started, self._queued = self._queued, None
+            if not started:
+                started = self.model.start([token], self.position, sampler.words(index), timed=self.timed)
             # Observers look at the model as this call left it, so there the next one waits.
             if more and self.room > 1 and not self.observers and not self.timed:
-                self._queued = self.model.start(None, self.position + 1)
+                self._queued = self.model.start(None, self.position + 1, sampler.words(index + 1))
             chosen = self.model.finish(started)
         self._record("decode", [token], start)
         if not 0 <= chosen < self.interface.vocab:
@@ -226,7 +231,6 @@ class Reply:
 
     def __iter__(self) -> Iterator[int]:
         token = self.sampler.pick(self.session.prefill(self.prompt, self.interrupted), 0)
-        chooses = self.sampler.greedy and self.session.model.chooses
         while True:
             if token in self.eos:
                 self.reason = "eos"
@@ -243,7 +247,7 @@ class Reply:
                 self.reason = "context"
             if self.reason:
                 return
-            if chooses:
-                token = self.session.advance(token, more=len(self.ids) + 1 < self.limit)
+            if self.session.model.chooses:
+                token = self.session.advance(token, self.sampler, len(self.ids), more=len(self.ids) + 1 < self.limit)
             else:
                 token = self.sampler.pick(self.session.step([token]), len(self.ids))

@@ -1,8 +1,5 @@
 // The best of the chunks' bests: there are few, so one lane looks at all of them.
-struct Params { parts: u32 }
-struct Best { value: f32, index: u32 }
-
-@group(0) @binding(0) var<uniform> params: Params;
+// include: pick
 @group(0) @binding(1) var<storage, read> t_best: array<Best>;
 @group(0) @binding(2) var<storage, read_write> t_out: array<i32>;
 
@@ -11,7 +8,7 @@ fn main() {
   var best = t_best[0];
   for (var i = 1u; i < params.parts; i++) {
     let other = t_best[i];
-    if (other.value > best.value) { best = other; }
+    if (other.key > best.key) { best = other; }
   }
-  t_out[0] = i32(min(best.index, 0x7fffffffu));
+  t_out[0] = select(0x7fffffff, i32(best.index), finite(best.key));
 }

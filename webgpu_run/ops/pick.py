@@ -1,0 +1,80 @@
+"""wr.pick: the id of the next token from the last row of logits, so that decoding reads four bytes, not the vocabulary.
+
+`how` is what sampling.Sampler.words gives: with no live word the largest logit is taken, with all of them one is drawn.
+A draw sorts nothing: logits are counted by their distance from the largest, only those in the few bins where top-k,
+top-p, min-p and the draw end are listed, and the last dispatch finds these ends among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Plan, Resource, Step, fold, need, op
+from ..sampling import WORDS, Sampler, choose
+from ..shapes import ceil_div, prod, rows_of
+
+PARTS = 64  # of a row, at most
+SUMS = 3 * 256  # count and weight of 256 bins
+ENDS = 8  # where things end
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return [np.asarray([choose(t["x"].reshape(-1, a["x"][-1])[-1], t["how"])], np.int32)]
+
+
+def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    """The likeliest last, so that no part of the row can be missed; some are equal."""
+    x = np.sort(rng.standard_normal(a["x"]).astype(np.float32).round(2) * 3)
+    words = Sampler(*a.attrs.get("sampler", (1.0,))).words(int(rng.integers(1000)))
+    return {"x": x, "how": words[: a["how"][0]]}
+
+
+def resources(a: Args, limits: Limits) -> dict[str, Resource]:
+    words = {"best": PARTS * 3, "sums": SUMS, "ends": ENDS, "list": a["x"][-1] * 2}
+    return {name: Resource(4 * count) for name, count in words.items()}
+
+
+def _case(*x: int, live: tuple[tuple[int, ...], ...] = (), sampler: tuple[float, ...] = ()) -> Case:
+    top = {"x": x, "how": (WORDS,)}
+    small = tuple({"x": dims, "how": (how,)} for dims in (x, *live) for how in (0, WORDS))
+    return Case(top, {"sampler": sampler} if sampler else {}, small, {"how": "int32", "out": "int32"})
+
+
+@op(
+    "wr.pick",
+    "x how -> out",
+    reference=reference,
+    resources=resources,
+    make=make,
+    cases=(
+        _case(1, 5, 509, live=((1, 1, 509), (1, 3, 509)), sampler=(0.8, 40, 0.95, 0.01)),
+        _case(1, 7),
+        _case(1, 9000, sampler=(2.0, 0, 0.9)),
+    ),
+)
+def pick(a: Args, limits: Limits) -> Plan:
+    x, how = a["x"], a["how"]
+    need(prod(x) > 0, f"x has dims {list(x)}: nothing to choose from")
+    need(how in ((0,), (WORDS,)), f"how has dims {list(how)}, a choice takes no words or {WORDS}")
+    count, base = x[-1], (rows_of(x) - 1) * x[-1]
+    need(count < 1 << 24, f"x has {count} columns, ids have 24 bits")
+    lanes = limits.profile.workgroup
+    fours = ceil_div(base % 4 + count, 4)
+    # a software adapter takes longer to begin a workgroup than to run a hundred lanes
+    chunk = ceil_div(fours, min(PARTS if limits.profile.tiled else PARTS // 8, ceil_div(fours, lanes)))
+    parts = ceil_div(fours, chunk)
+    params = (("base", base), ("count", count), ("chunk", chunk), ("parts", parts))
+    grid, one, wg = fold(parts, limits), (1, 1, 1), ("WG", lanes)
+    first = Step("pick_parts", params, grid, (wg, ("SUMS", SUMS if how[0] else 0)), work=(4 * count, 0))
+    if not how[0]:
+        return Plan(((1,),), (first, Step("pick_best", params, one, work=(12 * parts, 0))), "greedy")
+    steps = (
+        first,
+        Step("pick_sums", params, grid, (wg,), work=(4 * count, 0)),
+        Step("pick_ends", params, one, (wg,), work=(8 * SUMS, 0)),
+        Step("pick_list", params, grid, (wg,), work=(4 * count, 0)),
+        Step("pick_draw", params, one, (("WG", 64),), work=(4 * SUMS, 0)),
+    )
+    return Plan(((1,),), steps, "drawn")
