@@ -80,6 +80,8 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
         assert len(row["model"]["sha256"]) == 64
         assert row["model"]["params"] > 400_000
         assert row["device"]["driver"]
+        assert row["device"]["profile"]
+        assert row["device"]["tuned"] in ("measured", "remembered", "default")
         assert {"cpu", "cores", "memory_bytes", "system"} <= set(row["machine"])
         assert row["versions"]["webgpu-run"] == __version__
         assert {"wgpu", "numpy", "python"} <= set(row["versions"])
@@ -286,6 +288,11 @@ def test_compare(run: tuple[Result, Path], tmp_path: Path) -> None:
     assert worse.code == 1
     assert worse.out.count("regression") == len(TESTS)
     assert "0.900×" in worse.out
+    assert worse.err == ""
+    rows = [{**row, "device": {**row["device"], "profile": "other"}} for row in steady(run)]
+    b.write_text(json.dumps(rows))
+    assert "B those for other" in bench("compare", a, b).err
+    b.write_text("[" + ",".join(slower(steady(run), 0.9).splitlines()) + "]")
     assert bench("compare", a, b, "--fail-over", "15%").code == 0
     assert bench("compare", a, b).code == 0
     faster = bench("compare", b, a, "--fail-over", "5%", "-o", "json")

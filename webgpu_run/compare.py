@@ -125,6 +125,9 @@ def run_compare(*, a: str, b: str, fail_over: float | None, form: str | None, ou
         warn(f"{left} rows have no partner", quiet)
     if any(x.get("model", {}).get("sha256") != y.get("model", {}).get("sha256") for x, y in matched):
         warn("the model files differ", quiet)
+    profiles = {tuple(row.get("device", {}).get("profile") for row in pair) for pair in matched}
+    for x, y in sorted((a, b) for a, b in profiles if a and b and a != b):
+        warn(f"A ran the kernels for {x}, B those for {y}: they were tuned apart (--no-tune)", quiet)
     rows = [compared(x, y, fail_over) for x, y in matched]
     with sinks(form, out, VIEW, rows) as table:
         table.show(rows)

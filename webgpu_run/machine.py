@@ -46,7 +46,7 @@ def versions() -> dict[str, str]:
 
 
 def adapter(device: Device) -> dict[str, Any]:
-    """The adapter and its driver."""
+    """The adapter, its driver, and which variants of the kernels it gets."""
     a = device.adapter
     return {
         "name": a.name,
@@ -55,6 +55,8 @@ def adapter(device: Device) -> dict[str, Any]:
         "driver": a.driver,
         "features": list(device.features),
         "timestamps": device.timestamps,
+        "profile": device.limits.profile.name,
+        "tuned": device.tuned,
     }
 
 

@@ -217,6 +217,7 @@ def _host(row: Row) -> list[tuple[str, str]]:
         ("adapter", f"{device['name']} · {device['backend']} · {device['kind']}"),
         ("driver", device["driver"]),
         ("features", ", ".join(device["features"]) or "none of those we use"),
+        ("kernels", f"{device.get('profile', 'unknown')}, {device.get('tuned', 'unknown')}"),
         ("processor", f"{host['cpu']}, {host['cores']} cores, {bytes_text(host['memory_bytes'])}"),
         ("system", f"{host['system']} · load {host['load']}"),
         ("versions", " · ".join(f"{name} {v}" for name, v in row["versions"].items())),
