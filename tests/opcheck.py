@@ -237,6 +237,7 @@ ROUTES = {
     "rope_hf": "halves",
     "rope_pairs": "pairs",
     "sdpa": "online|buffer",
+    "sdpa_reduce": r"(online|buffer)\+split",
     "sdpa_texture": "texture",
     "update_cache": "rows",
 }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import opcheck
 import pytest
-from graphs import with_limits
+from graphs import args_of, fill, run, with_limits
 
 from webgpu_run.device import Device
 from webgpu_run.op import GPU, Case, load_all
+from webgpu_run.ops import attention, sdpa
 from webgpu_run.ops.linear_q4gsw import _case, _fused_case
 from webgpu_run.resize import Engine
 
@@ -20,6 +24,18 @@ LINEAR = {
     ),
     "wr.linear_q4gsw.3": (_fused_case(35, 64, (96, 32, 36), 8, norm=True, bias=True),),
 }
+ATTENTION = {
+    "wr.attention": (
+        attention._case(1, 300, 9, 3, 64, 290),
+        attention._case(5, 300, 6, 2, 64, 200, 1, 3, halves=True),
+        attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
+    ),
+    "sdpa_with_kv_cache.default": (
+        sdpa._case(40, 70, 10, 2, 32, 30, 1, 7),
+        sdpa._case(3, 50, 2, 1, 6, 20, 1),  # cells of one element
+        sdpa._case(3, 50, 2, 1, 256, 20, 1),
+    ),
+}
 CASES = [pytest.param(name, case, id=f"{name}-{i}") for name, found in LINEAR.items() for i, case in enumerate(found)]
 
 
@@ -31,6 +47,50 @@ def test_tiled(name: str, case: Case, device: Device) -> None:
     assert plan.steps[-1].kernel == "linear_q4gsw_tiled"
     opcheck.check_case(op, case, gpu)
     opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
+
+
+@pytest.mark.parametrize("subgroups", [True, False])
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [pytest.param(name, case, id=f"{name}-{i}") for name, found in ATTENTION.items() for i, case in enumerate(found)],
+)
+def test_context_dealt_out(name: str, case: Case, subgroups: bool, device: Device) -> None:
+    """Attention whose context is shared by workgroups, sums handed round subgroups or workgroup memory."""
+    if subgroups and not device.limits.subgroups:
+        pytest.skip("the adapter has no subgroups of eight")
+    op = load_all()[name]
+    gpu = with_limits(device, profile=GPU, software=False, subgroups=subgroups, **CORE)
+    steps = Engine(opcheck.build(op, case).builder.graph(), gpu.limits).plans[-1].steps
+    whole = steps[-1] if steps[-1].kernel != "sdpa_reduce" else steps[-2]
+    assert whole.kernel == ("sdpa_subgroup" if subgroups else "sdpa")
+    opcheck.check_case(op, case, gpu)
+    opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
+
+
+@pytest.mark.parametrize("subgroups", [True, False])
+def test_moving_position_plans_nothing(subgroups: bool, device: Device) -> None:
+    """From the first token on, past every edge of a tile and of the splits: one plan, and the right numbers."""
+    if subgroups and not device.limits.subgroups:
+        pytest.skip("the adapter has no subgroups of eight")
+    op, case = load_all()["wr.attention"], attention._case(1, 300, 6, 2, 16, 0)
+    gpu = with_limits(device, profile=GPU, software=False, subgroups=subgroups, **CORE)
+    data = opcheck.arrays(op, case, {})
+    one = opcheck.build(op, case, symbolic=True)
+    runner = one.builder.runner(gpu)
+    assert op.reference
+    assert op.remember
+    for pos in (0, 1, 31, 32, 63, 64, 255, 256, 299):
+        data |= {
+            n: np.random.default_rng([pos, i]).standard_normal(data[n].shape, np.float32)
+            for i, n in enumerate(("xq", "xk", "v"))
+        }
+        args = args_of(op, dataclasses.replace(case, attrs={**case.attrs, "pos": pos}))
+        fill(runner)
+        (got,) = run(runner, [np.array([pos]) if n == "pos" else data[n] for n in one.names])
+        wanted = op.reference(args, data)[0]
+        assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max(), f"at {pos}"
+        assert pos == 0 or not runner.delta.plans
+        data |= {n: c.astype(np.float32) for n, c in zip(("kc", "vc"), op.remember(args, data), strict=True)}
 
 
 def test_few_rows_are_not_tiled(device: Device) -> None:

@@ -1,60 +1,101 @@
-"""KV caches in half precision: half the memory, nearly the same logits, refused where there is no kernel for them."""
+"""KV caches in half precision: half the memory, nearly the same logits, by every kind of kernel."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import opcheck
 import pytest
-from graphs import with_limits
+from graphs import args_of, run, with_limits
 
 from webgpu_run.device import Device
 from webgpu_run.errors import UnsupportedError
 from webgpu_run.model import Model, load
-from webgpu_run.op import PLAIN, Array
+from webgpu_run.op import GPU, PLAIN, Array, Case, load_all
+from webgpu_run.ops import attention, sdpa
+from webgpu_run.ops.attention import _case
 
 FIXTURES = Path(__file__).parent / "fixtures"
+NAMES = ("tiny_dyn", "tiny_qwen25", "tiny_qwen3", "tiny_tied", "tiny_8da4w", "tiny_static")
+KINDS: dict[str, dict[str, Any]] = {
+    "own": {},
+    "plain": {"profile": PLAIN, "subgroups": False},
+    "gpu": {"profile": GPU},
+    "gpu-no-subgroups": {"profile": GPU, "subgroups": False},
+}
 
 
 def calls(model: Model) -> list[Array]:
     tokens = np.random.default_rng(6).integers(0, 200, (1, 27))
-    plan = ((17, 0), (1, 17), (9, 18), (1, 27))
+    one_by_one = model.inputs[0].dynamism == "static"
+    plan = [(1, pos) for pos in range(5)] if one_by_one else [(17, 0), (1, 17), (9, 18), (1, 27)]
     return [model.run([tokens[:, :n], np.array([pos])])[0] for n, pos in plan]
 
 
-def caches(model: Model) -> int:
-    return sum(int(np.prod(i.texture.size)) * (8 if "16" in i.texture.format else 16) for i in images(model))
-
-
-def images(model: Model) -> list:  # type: ignore[type-arg]
-    return [i for runner in model.runners for i in runner.executor.resident.images]
-
-
-@pytest.mark.parametrize("name", ["tiny_dyn", "tiny_qwen25", "tiny_tied"])
-def test_half_the_bytes_nearly_the_logits(name: str, device: Device) -> None:
-    if not device.limits.profile.image_cache:
-        pytest.skip("caches are buffers on this adapter")
+def check(name: str, device: Device) -> None:
     full, half = (load(FIXTURES / f"{name}.pte", device=device, kv=kv) for kv in ("f32", "f16"))
-    assert caches(half) * 2 == caches(full) > 0
+    assert half.cache_nbytes * 2 == full.cache_nbytes > 0
     assert device.limits.kv == "f32"  # the device that was given is as it was
-    errors = [np.abs(a - b).max() / np.ptp(a) for a, b in zip(calls(full), calls(half), strict=True)]
-    assert 0 < max(errors) <= 2e-3
-    assert np.argmax(calls(full)[-1]) == np.argmax(calls(half)[-1])
+    wanted, got = calls(full), calls(half)
+    errors = [np.abs(a - b).max() / np.ptp(a) for a, b in zip(wanted, got, strict=True)]
+    # where activations are rounded to 8 bits, a last bit can turn a rounding the other way
+    assert 0 < max(errors) <= (2e-2 if name == "tiny_8da4w" else 2e-3)
+    assert np.argmax(wanted[-1]) == np.argmax(got[-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_the_bytes_nearly_the_logits(name: str, device: Device) -> None:
+    check(name, device)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "own"])
+@pytest.mark.parametrize("name", ["tiny_dyn", "tiny_qwen25", "tiny_8da4w"])
+def test_on_other_adapters(name: str, kind: str, device: Device) -> None:
+    check(name, with_limits(device, **KINDS[kind]))
+
+
+CASES = (_case(13, 40, 6, 2, 16, 27, 1, 5, halves=True), _case(3, 173, 9, 3, 64, 111, 1), _case(5, 17, 4, 4, 6, 3, 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES, ids=["halves", "deep", "odd"])
+def test_only_the_cache_is_rounded(case: Case, kind: str, device: Device) -> None:
+    """What attention gives is what float64 gives for keys and values rounded to halves, at every live shape."""
+    op, device = load_all()["wr.attention"], with_limits(device, kv="f16", **KINDS[kind])
+    runner = (one := opcheck.build(op, case)).builder.runner(device)
+    assert op.remember
+    assert op.reference
+    for live in opcheck.lives(case):
+        data = opcheck.arrays(op, case, live)
+        args = args_of(op, case, live)
+        runner.executor.reset()
+        (got,) = run(runner, one.inputs(data))
+        held = [c.astype(np.float32).astype(np.float16).astype(np.float64) for c in op.remember(args, data)]
+        pos, rows = int(case.attrs["pos"]), args["xq"][1]
+        q = attention._turned(args, data, pos)[0]
+        wanted = sdpa.attention(q[0], held[0][0], held[1][0], pos, q.shape[3] ** -0.5)[None]
+        assert got.shape == (1, rows, *args["xq"][2:])
+        # a texture's own rounding may go either way, and a half's last bit turns at times
+        limit = 2e-3 if device.limits.profile.image_cache else 2e-4
+        assert np.abs(got - wanted).max() <= limit * np.abs(wanted).max()
+        exact = op.reference(args, data)[0]
+        assert np.abs(got - exact).max() > 1e-6 * np.abs(exact).max()
 
 
 def test_reset_empties_half_caches(device: Device) -> None:
-    if not device.limits.profile.image_cache:
-        pytest.skip("caches are buffers on this adapter")
-    model = load(FIXTURES / "tiny_dyn.pte", device=device, kv="f16")
-    late = [np.array([[5]]), np.array([7])]
-    first = model.run(late)[0].tobytes()
-    calls(model)
-    assert model.run(late)[0].tobytes() != first
-    model.reset()
-    assert model.run(late)[0].tobytes() == first
+    for kind in ("own", "gpu"):
+        model = load(FIXTURES / "tiny_dyn.pte", device=with_limits(device, **KINDS[kind]), kv="f16")
+        late = [np.array([[5]]), np.array([7])]
+        first = model.run(late)[0].tobytes()
+        calls(model)
+        assert model.run(late)[0].tobytes() != first
+        model.reset()
+        assert model.run(late)[0].tobytes() == first
 
 
-@pytest.mark.parametrize("fuse", [True, False])
-def test_refused_without_texture_caches(fuse: bool, device: Device) -> None:
+@pytest.mark.parametrize(("name", "fuse"), [("tiny_dyn", False), ("tiny_nosdpa", True)])
+def test_refused_where_the_file_holds_the_cache(name: str, fuse: bool, device: Device) -> None:
     with pytest.raises(UnsupportedError, match="--kv f32"):
-        load(FIXTURES / "tiny_dyn.pte", device=with_limits(device, profile=PLAIN), fuse=fuse, kv="f16")
+        load(FIXTURES / f"{name}.pte", device=device, fuse=fuse, kv="f16")

@@ -155,25 +155,24 @@ class Device:
         self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self._pending = 0
-        profile = GPU
-        if adapter.software:
-            profile = SOFTWARE if self._subgroup_size() >= 8 else PLAIN
-        self.limits = replace(self.limits, profile=profile)
+        wide = self._subgroup_size() >= 8
+        profile = (SOFTWARE if wide else PLAIN) if adapter.software else GPU
+        self.limits = replace(self.limits, profile=profile, subgroups=wide)
 
     def _subgroup_size(self) -> int:
-        """How many lanes a subgroup really has; adapters only promise a range."""
+        """How many lanes a subgroup really has, 0 where they are in another order than invocations."""
         if not self.limits.subgroups:
             return 0
         kernel = kernels.load("subgroup_size")
-        out = self.buffer(16)
+        out = self.buffer(256)
         encoder = self.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(self.pipeline(kernel, ()))
-        compute.set_bind_group(0, self.bind_group(kernel, (), [(out, 0, 16)]))
+        compute.set_bind_group(0, self.bind_group(kernel, (), [(out, 0, 256)]))
         compute.dispatch_workgroups(1)
         compute.end()
         self.submit(encoder)
-        return int.from_bytes(self.read(out, 4), "little")
+        return int(np.frombuffer(self.read(out, 256), np.uint32).min())
 
     @property
     def name(self) -> str:

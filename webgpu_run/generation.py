@@ -89,9 +89,11 @@ class Speaker:
 
     def introduce(self) -> None:
         """The device, and a seed nobody chose."""
-        quiet, device = self.settings.quiet, self.session.model.device
+        quiet, model = self.settings.quiet, self.session.model
+        device = model.device
         if not quiet and (self.settings.verbose or sys.stderr.isatty()):
             more = f", {device.adapter.driver}, kernels: {device.limits.profile.name} ({device.tuned})"
+            more += f", KV cache {model.cache_nbytes / 1e6:,.1f} MB ({self.settings.kv})"
             self._aside(device.name + more * bool(self.settings.verbose))
         if self.run.seed is not None and self.settings.seed is None and not quiet:
             self._aside(f"seed {self.run.seed}")

@@ -120,6 +120,7 @@ class Model:
             self.device.limits = replace(self.device.limits, kv=kv)
         self.stats = CallStats()
         engines = [budget.planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
+        _check_kv(engines, kv)
         budget.check(engines, self.device.limits, self.device.max_buffer)
         self.runners = [
             Runner(delegate, self.device, progress=progress, engine=engine)
@@ -177,6 +178,11 @@ class Model:
         stats.host_ns += host_clock() - start
         return chosen
 
+    @property
+    def cache_nbytes(self) -> int:
+        """GPU memory of the KV caches."""
+        return sum(runner.executor.resident.state_nbytes for runner in self.runners)
+
     def reset(self) -> None:
         """Empty the KV caches."""
         for runner in self.runners:
@@ -204,6 +210,14 @@ class Model:
                 raise ShapeError(f"input {i} has a value that does not fit 32 bits")
             out.append(array.astype(spec.dtype, copy=False))
         return out
+
+
+def _check_kv(engines: Sequence[Engine], kv: str) -> None:
+    """Only attention that fusion made keeps a cache of its own, in a form of its own."""
+    graphs = [engine.graph for engine in engines]
+    fused = any(node.op.remember for graph in graphs for node in graph.nodes)
+    if kv != "f32" and (not fused or any(t.mutable for graph in graphs for t in graph.tensors.values())):
+        raise UnsupportedError(f"a KV cache that is not fused with its attention can't be {kv}; try --kv f32")
 
 
 def load(

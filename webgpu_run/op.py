@@ -37,11 +37,12 @@ class Profile:
     image_cache: bool = False  # KV caches are textures (needs shuffle)
     workgroup: int = 64  # of the row-wise kernels
     tiled: bool = True  # many rows go through tiles in workgroup memory
+    fill: int = 256  # workgroups that keep the adapter busy: attention deals the context out over as many
 
 
 GPU = Profile()
-SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False)
-PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False)  # without subgroups
+SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1)
+PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False, fill=1)  # without subgroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Limits:
     uniform_align: int = 256
     storage_align: int = 256
     max_texture: int = 8192
-    subgroups: bool = False
+    subgroups: bool = False  # of at least 8 lanes
     f16: bool = False
     software: bool = False  # a CPU adapter
     profile: Profile = GPU

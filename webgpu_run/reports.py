@@ -173,6 +173,7 @@ class Reports:
             "load_ms": round(self.loaded_ns / 1e6, 3),
             **run.as_dict(),
             "gpu_bytes": device.allocated,
+            "cache_bytes": self.model.cache_nbytes,
             "peak_rss_bytes": peak_rss(),
         }
         if self._tracer:

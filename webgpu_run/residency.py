@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .budget import activation_sizes, largest_args
-from .device import Device
+from .device import TEXEL_BYTES, Device
 from .errors import RunError
 from .graph import GPU_DTYPE, Graph, Node
 from .memory import Memory
@@ -58,6 +58,12 @@ class Residency:
             if self.graph.tensors[root].mutable:
                 self.state.append(buffer)
         return self.buffers[root]
+
+    @property
+    def state_nbytes(self) -> int:
+        """Of what persists between calls: the KV caches."""
+        images = sum(prod(i.texture.size) * TEXEL_BYTES[i.texture.format] for i in self.images)
+        return int(sum(buffer.size for buffer in self.state)) + images
 
     def reset(self) -> None:
         """Zero what persists between calls."""

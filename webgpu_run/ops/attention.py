@@ -72,8 +72,9 @@ def cache_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     seq, heads, dim = a["xq"][1:]
     if not on_textures(a, limits):
-        kv = Resource(prod(a["kc"]) * 4, state=True)
-        return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv}
+        kv = Resource(prod(a["kc"]) * (4 if limits.kv == "f32" else 2), state=True)
+        parts = sdpa.part_resources(a["xq"], a["kc"], limits)
+        return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv} | parts
     size, texel = (a["xk"][2] * dim * 2, ceil_div(a["kc"][1], 8)), dict(cache_consts(limits))["CACHE"]
     cache = Resource(prod(size) * (16 if limits.kv == "f32" else 8), state=True, texture=size, texel=texel)
     rows = 1 if seq == 1 else align(seq, q4.window_rows(heads * dim, limits))
@@ -132,6 +133,8 @@ def attention(a: Args, limits: Limits) -> Plan:
     if on_textures(a, limits):
         return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit)
     pairs = (prod(q) // 2, prod(k) // 2)
+    half = limits.kv == "f16"
+    packing = (("CELL", "u32"), ("PACK", "pack2x16float(v)")) if half else (("CELL", "vec2<f32>"), ("PACK", "v"))
     turn = Step(
         "rope_cache",
         (
@@ -144,10 +147,11 @@ def attention(a: Args, limits: Limits) -> Plan:
             ("pos_slot", a.slots["pos"]),
         ),
         fold(ceil_div(pairs[0] + 2 * pairs[1], WG), limits, "rope"),
-        (("WG", WG), ("ABSOLUTE", int(a.attrs["absolute"])), ("HALVES", int(a.attrs["halves"]))),
+        (("WG", WG), ("ABSOLUTE", int(a.attrs["absolute"])), ("HALVES", int(a.attrs["halves"])), *packing),
         work=(8 * (pairs[0] + 2 * pairs[1]) * 2, 6 * (pairs[0] + pairs[1])),
     )
-    return Plan((q,), (turn, *sdpa.attend_steps(a, q, k[2], limits)), "buffer", limit)
+    steps = (turn, *sdpa.attend_steps(a, q, limits))
+    return Plan((q,), steps, "buffer+split" if len(steps) > 2 else "buffer", limit)
 
 
 def _turn_step(a: Args, limits: Limits) -> Step:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..op import Args, Array, Bound, Case, Limits, Plan, Step, fold, need, op, unsupported
+from ..op import Args, Array, Bound, Case, Limits, Plan, Resource, Step, fold, need, op, unsupported
 from ..shapes import Dims, ceil_div, prod
 
 WG = 64
-LANES = 32
+TURNS = 4  # positions that a group of eight lanes takes of a tile
+FLOATS = 512  # of queries that a workgroup holds in registers, and as many of sums
 
 
 def attention(q: Array, k: Array, v: Array, pos: int, scale: float, causal: bool = True) -> Array:
@@ -46,6 +48,10 @@ def update_step(rows: int, pos_slot: int, row: int, limits: Limits, rename: tupl
     )
 
 
+def resources(a: Args, limits: Limits) -> dict[str, Resource]:
+    return part_resources(a["q"], a["kc"], limits)
+
+
 def _sized(s: int, q: int, kv: int, d: int) -> dict[str, Dims]:
     return {"q": (1, s, q, d), "k": (1, s, kv, d), "v": (1, s, kv, d)}
 
@@ -77,6 +83,7 @@ def check(a: Args, q_name: str, k_name: str) -> Bound:
     "sdpa_with_kv_cache.default",
     "q k v kc* vc* pos:slot _ mask? _ causal:bool scale:num? -> out",
     reference=reference,
+    resources=resources,
     cases=(
         _case(13, 40, 6, 2, 16, 0, 1, 5),
         _case(13, 40, 6, 2, 16, 27, 1, 5),
@@ -95,30 +102,91 @@ def sdpa(a: Args, limits: Limits) -> Plan:
     steps = (
         update_step(seq, slot, row, limits, (("x", "k"), ("cache", "kc"))),
         update_step(seq, slot, row, limits, (("x", "v"), ("cache", "vc"))),
-        *attend_steps(a, q, k[2], limits),
+        *attend_steps(a, q, limits),
     )
-    return Plan((q,), steps, "online", (bound,))
+    return Plan((q,), steps, "online+split" if len(steps) > 3 else "online", (bound,))
 
 
-def attend_steps(a: Args, q: Dims, kv_heads: int, limits: Limits) -> tuple[Step, ...]:
-    """Attention of every query over the caches, which hold its own row already."""
-    unsupported(limits.kv == "f32", f"a {limits.kv} KV cache has kernels only where caches are textures; try --kv f32")
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """How attention of some rows is dealt out over workgroups of sdpa_rows.wgsl."""
+
+    share: int  # query heads a workgroup, all of one key head
+    rows: int  # query rows a workgroup
+    groups: int  # of eight lanes
+    items: int  # workgroups for the whole context
+    splits: int  # that share it
+
+    @property
+    def tile(self) -> int:
+        return self.groups * TURNS
+
+
+def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
+    """From the live rows and the largest context: a position that moves changes none of it."""
     seq, heads, dim = q[1:]
+    each = heads // cache[2]
+    share = max(n for n in range(1, each + 1) if each % n == 0 and (n == 1 or n * dim <= FLOATS))
+    rows = max(1, min(4, FLOATS // (share * dim))) if seq > 1 else 1
+    groups = max(1, min(limits.profile.workgroup, limits.max_invocations) // 8)
+    items = heads // share * ceil_div(seq, rows)
+    splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * TURNS))
+    return Deal(share, rows, groups, items, max(1, splits))
+
+
+def part_resources(q: Dims, cache: Dims, limits: Limits) -> dict[str, Resource]:
+    """Room for what parts of the context give: a plan of any number of rows deals out `fill` workgroups at most."""
+    way = deal((1, max(1, q[1]), *q[2:]), cache, limits)
+    queries = limits.profile.fill * way.share * way.rows
+    return {"part": Resource(queries * q[3] * 4), "stat": Resource(queries * 8)}
+
+
+def cell_consts(dim: int, limits: Limits) -> tuple[tuple[str, int | str], ...]:
+    """The widest cells that a row of `dim` elements is whole in, and how a cell of a cache is read."""
+    width = 4 if dim % 4 == 0 else 2 if limits.kv == "f16" else 1
+    vector = f"vec{width}<f32>" if width > 1 else "f32"
+    cell = {("f16", 4): "vec2<u32>", ("f16", 2): "u32"}.get((limits.kv, width), vector)
+    read = {"vec2<u32>": "vec4(unpack2x16float(c.x), unpack2x16float(c.y))", "u32": "unpack2x16float(c)"}.get(cell, "c")
+    product = "dot(a, b)" if width > 1 else "a * b"
+    return ("WIDTH", width), ("V", vector), ("CELL", cell), ("WIDE", read), ("DOT", product)
+
+
+def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
+    """Attention of every query over the caches, which hold its own row already."""
+    seq, heads, dim = q[1:]
+    kv = a["kc"][2]
+    way = deal(q, a["kc"], limits)
+    whole = way.splits == 1
+    cells = cell_consts(dim, limits)
     step = Step(
-        "sdpa",
+        "sdpa_subgroup" if limits.subgroups else "sdpa",
         (
             ("seq", seq),
-            ("heads", heads),
-            ("share", heads // kv_heads),
-            ("row", kv_heads * dim),
+            ("splits", way.splits),
             ("pos_slot", a.slots["pos"]),
             ("scale", a.num("scale", dim**-0.5)),
         ),
-        fold(seq * heads, limits, f"{seq} queries of {heads} heads"),
-        (("LANES", LANES), ("DIM", dim)),
-        work=(4 * seq * kv_heads * dim * 4, 0),
+        (*fold(way.items, limits, f"{seq} queries of {heads} heads")[:2], way.splits),
+        (
+            *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", way.share), ("QROWS", way.rows)),
+            *(("GROUPS", way.groups), ("TURNS", TURNS), ("WHOLE", int(whole))),
+            *cells,
+        ),
+        rename=() if whole else (("out", "part"),),
+        work=(4 * seq * kv * dim * 4, 0),
     )
-    return (step,)
+    if whole:
+        return (step,)
+    width, vector = cells[:2]
+    count = seq * heads * dim // int(width[1])
+    join = Step(
+        "sdpa_reduce",
+        (("cells", count), ("splits", way.splits), ("pos_slot", a.slots["pos"])),
+        fold(ceil_div(count, WG), limits),
+        (("WG", WG), ("HEADS", heads), ("CELLS", dim // int(width[1])), ("TILE", way.tile), vector),
+        work=(seq * heads * (way.splits + 1) * dim * 4, 0),
+    )
+    return step, join
 
 
 @op("update_cache.default llama.update_cache.default", "x cache* pos:slot -> out")

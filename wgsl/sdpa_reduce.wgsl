@@ -1,0 +1,36 @@
+// Joins what the workgroups of sdpa_rows.wgsl found in their parts of the context: a lane a cell of the output, over the
+// splits that had something to read at the live position.
+// include: slots
+struct Params { cells: u32, splits: u32, pos_slot: u32 }
+
+alias V = $V;
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(2) var<storage, read> t_part: array<V>;
+@group(0) @binding(3) var<storage, read> t_stat: array<vec2<f32>>;
+@group(0) @binding(4) var<storage, read_write> t_out: array<V>;
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let i = (wid.y * count.x + wid.x) * WG + lane;
+  if (i >= params.cells) { return; }
+  let query = i / CELLS;
+  let seen = slot(params.pos_slot) + query / HEADS + 1;
+  let first = query * params.splits;
+  let live = min(params.splits, (seen + TILE - 1) / TILE);
+  var top = t_stat[first].x;
+  for (var s = 1u; s < live; s++) { top = max(top, t_stat[first + s].x); }
+  var sum = 0.0;
+  var acc = V();
+  for (var s = 0u; s < live; s++) {
+    let stat = t_stat[first + s];
+    let weight = exp(stat.x - top);
+    sum += stat.y * weight;
+    acc += t_part[(first + s) * CELLS + i % CELLS] * weight;
+  }
+  t_out[i] = acc / sum;
+}

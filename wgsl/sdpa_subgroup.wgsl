@@ -1,0 +1,2 @@
+// include: sdpa_rows
+// include: sdpa_sum_subgroup

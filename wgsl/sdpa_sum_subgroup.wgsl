@@ -1,0 +1,10 @@
+// Every score summed over its eight lanes, in subgroups of at least as many.
+fn sum8(parts: array<f32, SCORES>, lane: u32) -> array<f32, SCORES> {
+  var s = parts;
+  for (var i = 0u; i < SCORES; i++) { // unroll
+    s[i] += subgroupShuffleXor(s[i], 1u);
+    s[i] += subgroupShuffleXor(s[i], 2u);
+    s[i] += subgroupShuffleXor(s[i], 4u);
+  }
+  return s;
+}
