@@ -142,7 +142,10 @@ How to read a row:
 @click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call.")
 @click.option("--no-fuse", is_flag=True, help="Run the graph as it was written.")
 @click.option(
-    "--kv", type=click.Choice(("f32", "f16")), default="f32", help="How the KV cache is stored; f16 halves it."
+    "--kv",
+    type=click.Choice(("f32", "f16")),
+    default="f32",
+    help="How the KV cache is stored; f16 halves it, and moves logits by about 0.0004 of their range.",
 )
 @click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best.")
 @click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves '% roof' empty.")

@@ -28,6 +28,8 @@ fn turn(v: vec4<f32>, i: u32, pos: u32) -> vec4<f32> {
   return vec4(x.x, y.x, x.y, y.y);
 }
 
+fn held(v: vec4<f32>) -> vec4<f32> { return $HELD; }
+
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
   var y = v;
@@ -44,8 +46,8 @@ fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
     t_q[at + 2] = q.z;
     t_q[at + 3] = q.w;
   } else if (head < HEADS + KV_HEADS) {
-    textureStore(t_kt, vec2(((head - HEADS) * D4 + i) * 8 + pos % 8, pos / 8), turn(y, i, pos));
+    textureStore(t_kt, vec2(((head - HEADS) * D4 + i) * 8 + pos % 8, pos / 8), held(turn(y, i, pos)));
   } else if (head < HEADS + 2 * KV_HEADS) {
-    textureStore(t_vt, vec2(((head - HEADS - KV_HEADS) * 8 + pos % 8) * D4 + i, pos / 8), y);
+    textureStore(t_vt, vec2(((head - HEADS - KV_HEADS) * 8 + pos % 8) * D4 + i, pos / 8), held(y));
   }
 }

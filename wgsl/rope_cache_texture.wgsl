@@ -42,6 +42,8 @@ fn other(at: u32) -> u32 {
   return select(at - HALF4, at + HALF4, i < HALF4);
 }
 
+fn held(v: vec4<f32>) -> vec4<f32> { return $HELD; }
+
 @compute @workgroup_size(WG)
 fn main(
   @builtin(workgroup_id) wid: vec3<u32>,
@@ -64,8 +66,8 @@ fn main(
   let row = at / (D4 * KV_HEADS);
   let p = pos + row;
   if (values) {
-    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, p / 8), t_v[at]);
+    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, p / 8), held(t_v[at]));
   } else {
-    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, p / 8), turn(t_xk[at], t_xk[other(at)], first + row, i));
+    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, p / 8), held(turn(t_xk[at], t_xk[other(at)], first + row, i)));
   }
 }

@@ -1,6 +1,7 @@
 // Causal attention over texture caches with online softmax: QROWS query rows and SHARE query heads of one key head a
 // workgroup of eight lanes. Scores: a lane owns a position, so q sits in registers and a dot needs no other lane.
-// Values: a lane owns four of D. Subgroups of at least eight hand scores round.
+// Values: a lane owns four of D. Subgroups of at least eight hand scores round. BLOCKS of eight positions a turn share the
+// loads of q; rows past the texture's end give whatever they give, with a weight of 0.
 // include: slots
 struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 
@@ -46,32 +47,41 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       }
     }
   }
-  for (var at = 0u; at < seen + QROWS - 1; at += 8u) {
-    let y = at / 8;
-    var score = array<f32, QUERIES>();
+  for (var at = 0u; at < seen + QROWS - 1; at += 8 * BLOCKS) {
+    var score = array<array<f32, QUERIES>, BLOCKS>();
     for (var i = 0u; i < D4; i++) { // unroll
-      let k = textureLoad(t_kt, vec2((kv * D4 + i) * 8 + lane, y));
-      for (var r = 0u; r < QUERIES; r++) { // unroll
-        score[r] += dot(q[r][i], k);
+      for (var b = 0u; b < BLOCKS; b++) { // unroll
+        let k = textureLoad(t_kt, vec2((kv * D4 + i) * 8 + lane, at / 8 + b));
+        for (var r = 0u; r < QUERIES; r++) { // unroll
+          score[b][r] += dot(q[r][i], k);
+        }
       }
     }
     for (var r = 0u; r < QUERIES; r++) { // unroll
-      let live = at + lane < seen + r / SHARE;
-      score[r] = select(LOWEST, score[r], live);
-      let high = max(top[r], max8(score[r]));
+      var high = LOWEST;
+      for (var b = 0u; b < BLOCKS; b++) { // unroll
+        score[b][r] = select(LOWEST, score[b][r], at + b * 8 + lane < seen + r / SHARE);
+        high = max(high, score[b][r]);
+      }
+      high = max(top[r], max8(high));
       let shrink = exp(top[r] - high);
       top[r] = high;
-      score[r] = select(0.0, exp(score[r] - high), live);
-      total[r] = total[r] * shrink + score[r];
+      total[r] *= shrink;
       for (var s = 0u; s < PLACES; s++) { // unroll
         acc[r][s] *= shrink;
+      }
+      for (var b = 0u; b < BLOCKS; b++) { // unroll
+        score[b][r] = exp(score[b][r] - high);
+        total[r] += score[b][r];
       }
     }
     for (var j = 0u; j < 8; j++) { // unroll
       for (var s = 0u; s < PLACES; s++) { // unroll
-        let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, y));
-        for (var r = 0u; r < QUERIES; r++) { // unroll
-          acc[r][s] += subgroupBroadcast(score[r], j) * v;
+        for (var b = 0u; b < BLOCKS; b++) { // unroll
+          let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, at / 8 + b));
+          for (var r = 0u; r < QUERIES; r++) { // unroll
+            acc[r][s] += subgroupBroadcast(score[b][r], j) * v;
+          }
         }
       }
     }

@@ -69,6 +69,12 @@ def cache_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
     return (("CACHE", "rgba32float" if limits.kv == "f32" else "rgba16float"),)
 
 
+def store_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
+    """The same, and what rounds four numbers to it: a texture's own rounding may be toward zero."""
+    half = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
+    return (*cache_consts(limits), ("HELD", "v" if limits.kv == "f32" else half))
+
+
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     seq, heads, dim = a["xq"][1:]
     if not on_textures(a, limits):
@@ -170,7 +176,7 @@ def _turn_step(a: Args, limits: Limits) -> Step:
             ("TABLE", a["cos"][1]),
             ("ABSOLUTE", int(a.attrs["absolute"])),
             ("HALVES", int(a.attrs["halves"])),
-            *cache_consts(limits),
+            *store_consts(limits),
         ),
         work=(32 * (quads[0] + 2 * quads[1]), 12 * (quads[0] + quads[1])),
     )
@@ -183,6 +189,7 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
     window = 1 if seq == 1 else q4.window_rows(heads * dim, limits)
     rows = 2 if seq > 1 and heads // kv <= 4 else 1  # queries a workgroup: more of them do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
+    blocks = 2 if seq == 1 else 1
     steps = []
     for first in range(0, seq, window):
         live = min(window, seq - first)
@@ -198,7 +205,7 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
                 (heads // share, ceil_div(live, rows), 1),
                 (
                     *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", share), ("QROWS", rows)),
-                    ("WINDOW", window),
+                    *(("WINDOW", window), ("BLOCKS", blocks)),
                     *cache_consts(limits),
                 ),
                 (("q", Window(first * heads * dim * 4, window * heads * dim * 4)),),

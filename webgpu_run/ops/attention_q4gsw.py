@@ -186,7 +186,7 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                     ("eps", eps),
                 ),
                 q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
-                (*consts.items(), *q4.texture_consts(limits), *attention.cache_consts(limits)),
+                (*consts.items(), *q4.texture_consts(limits), *attention.store_consts(limits)),
                 ((x, Window(first * k * nbytes, consts["WINDOW"] * k * nbytes)),),
                 tuple(rename),
                 (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
