@@ -16,7 +16,7 @@ from . import fuse as fusion
 from . import tune as tuning
 from .checks import check_method
 from .device import Device, open_device
-from .errors import ShapeError
+from .errors import ShapeError, UnsupportedError
 from .execute import CallStats, Executor, Progress, Ticket, host_clock
 from .interpreter import Interpreter
 from .op import Array

@@ -46,13 +46,9 @@ fn turned_k(e: u32) -> f32 {
 
 fn cell(v: vec2<f32>) -> $CELL { return $PACK; }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  var i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(lane: u32) {
+  var i = lane;
   if (i < params.pairs_q) {
     t_q[i] = vec2(turned_q(2u * i), turned_q(2u * i + 1u));
     return;

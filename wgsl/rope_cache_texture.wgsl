@@ -44,13 +44,9 @@ fn other(at: u32) -> u32 {
 
 fn held(v: vec4<f32>) -> vec4<f32> { return $HELD; }
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  var at = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(lane: u32) {
+  var at = lane;
   let pos = slot(params.pos_slot);
   let first = select(0, pos, ABSOLUTE == 1);
   if (at < params.quads_q) {

@@ -10,13 +10,8 @@ alias V = $V;
 @group(0) @binding(3) var<storage, read> t_stat: array<vec2<f32>>;
 @group(0) @binding(4) var<storage, read_write> t_out: array<V>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let i = (wid.y * count.x + wid.x) * WG + lane;
+// include: lane_grid
+fn run(i: u32) {
   if (i >= params.cells) { return; }
   let query = i / CELLS;
   let seen = slot(params.pos_slot) + query / HEADS + 1;
