@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import fields_attention
 import fields_moves
 import fields_q4
 import numpy as np
@@ -212,6 +213,8 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return "strided", fields_moves.MOVES[short](a, words(a["x"]), words(out))
     if short == "cat":
         return "strided", cat(a, words(out))
+    if short in fields_attention.ALONE:
+        return fields_attention.ALONE[short](a)
     if "table" in a:
         return gather(a, out)
     if short == "embedding_q4gsw":
@@ -266,6 +269,9 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> bool:
     """The plan is the one that these shapes need, field by field; False for an op that is not known here."""
     if op.short in fields_q4.LINEAR:
         fields_q4.check(op, a, plan, limits)
+        return True
+    if op.short in fields_attention.CACHED:
+        fields_attention.check(op, a, plan, limits)
         return True
     found = wanted(op, a, plan, limits)
     if found is None:

@@ -230,16 +230,8 @@ def same_plan(got: Plan, want: Plan, what: str) -> None:
 
 # The route a plan names, by the kernel of its last dispatch, where fields.py does not know the plan.
 ROUTES = {
-    "et_sdpa": "online|masked",
     "pick_best": "greedy",
     "pick_draw": "drawn",
-    "rope": "pairs",
-    "rope_hf": "halves",
-    "rope_pairs": "pairs",
-    "sdpa": "online|buffer",
-    "sdpa_reduce": r"(online|buffer)\+split",
-    "sdpa_texture": "texture",
-    "update_cache": "rows",
 }
 
 

@@ -8,17 +8,12 @@ struct Params { queries: u32, heads: u32, rows: u32, keys: u32, scale: f32, mask
 @group(0) @binding(4) var<storage, read> t_mask: array<f32>;
 @group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
 
-var<workgroup> tops: array<f32, LANES>;
-var<workgroup> sums: array<f32, LANES>;
-var<workgroup> part: array<f32, LANES>;
+var<workgroup> tops: array<f32, WG>;
+var<workgroup> sums: array<f32, WG>;
+var<workgroup> part: array<f32, WG>;
 
-@compute @workgroup_size(LANES)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let item = wid.y * count.x + wid.x;
+// include: row_grid
+fn run(item: u32, lane: u32) {
   if (item >= params.queries) { return; }
   let head = item / params.rows;
   let place = vec3<u32>(head / params.heads, head % params.heads, item % params.rows);
@@ -28,7 +23,7 @@ fn main(
   var acc: array<f32, DIM>;
   var top = -3.0e38;
   var sum = 0.0;
-  for (var j = lane; j < params.keys; j += LANES) {
+  for (var j = lane; j < params.keys; j += WG) {
     let at = (head * params.keys + j) * DIM;
     var score = 0.0;
     for (var d = 0u; d < DIM; d++) { score = fma(q[d], t_k[at + d], score); }
@@ -43,18 +38,18 @@ fn main(
   tops[lane] = top;
   workgroupBarrier();
   var peak = tops[0];
-  for (var l = 1u; l < LANES; l++) { peak = max(peak, tops[l]); }
+  for (var l = 1u; l < WG; l++) { peak = max(peak, tops[l]); }
   let keep = exp(top - peak);
   sums[lane] = sum * keep;
   workgroupBarrier();
   var total = 0.0;
-  for (var l = 0u; l < LANES; l++) { total += sums[l]; }
+  for (var l = 0u; l < WG; l++) { total += sums[l]; }
   for (var d = 0u; d < DIM; d++) {
     part[lane] = acc[d] * keep;
     workgroupBarrier();
-    if (lane == d % LANES) {
+    if (lane == d % WG) {
       var value = 0.0;
-      for (var l = 0u; l < LANES; l++) { value += part[l]; }
+      for (var l = 0u; l < WG; l++) { value += part[l]; }
       t_out[item * DIM + d] = value / total;
     }
     workgroupBarrier();

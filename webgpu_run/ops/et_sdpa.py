@@ -9,7 +9,7 @@ import numpy as np
 from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
 from ..shapes import broadcast, broadcast_strides, prod
 
-LANES = 32
+WG = 32
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -63,7 +63,7 @@ def sdpa(a: Args, limits: Limits) -> Plan:
             ("mask_strides", strides),
         ),
         fold(prod(q[:3]), limits, f"{prod(q[:3])} queries"),
-        (("LANES", LANES), ("DIM", q[3]), ("MASK", int("mask" in a))),
+        (("WG", WG), ("DIM", q[3]), ("MASK", int("mask" in a))),
         rename=() if "mask" in a else (("mask", "q"),),
         work=(4 * (2 * prod(q) + 2 * prod(k)), 4 * prod(scores) * q[3]),
     )

@@ -130,7 +130,7 @@ def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
     rows = max(1, min(4, FLOATS // (share * dim))) if seq > 1 else 1
     groups = max(1, min(limits.profile.workgroup, limits.max_invocations) // 8)
     items = heads // share * ceil_div(seq, rows)
-    splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * TURNS))
+    splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * TURNS), limits.max_workgroups)
     return Deal(share, rows, groups, items, max(1, splits))
 
 

@@ -1,0 +1,228 @@
+"""What the dispatches of attention, rotary embeddings and cache writes must be, worked out a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import fields_q4
+import numpy as np
+from fields_moves import Want, size, strides, up, words
+from fields_q4 import spread, window
+
+from webgpu_run.op import Args, Limits, Op, Plan, Step
+from webgpu_run.shapes import Dims
+
+CACHED = ("sdpa_with_kv_cache", "attention", "attention_q4gsw")
+REGISTERS = 512  # floats of queries that a workgroup may hold
+
+
+# -- one dispatch each -------------------------------------------------------------------------------------------------
+
+
+def rope(a: Args) -> tuple[str, list[Want]]:
+    """Both tensors in one dispatch, a lane a pair."""
+    (_, seq_q, heads_q, dim), (_, seq_k, heads_k, _) = a["xq"], a["xk"]
+    pairs = [size(a[n]) // 2 for n in ("xq", "xk")]
+    params = {"pairs_q": pairs[0], "pairs_k": pairs[1], "seq_q": seq_q, "seq_k": seq_k}
+    params |= {"heads_q": heads_q, "heads_k": heads_k, "half_dim": dim // 2}
+    if "pos" not in a.slots:
+        return "pairs", [Want("rope", params, lanes=sum(pairs))]
+    params |= {"half_rot": a["cos"][1] // 2, "pos_slot": a.slots["pos"]}
+    return "halves", [Want("rope_hf", params, lanes=sum(pairs))]
+
+
+def rope_pairs(a: Args) -> tuple[str, list[Want]]:
+    pairs = size(a["x"]) // 2
+    return "pairs", [Want("rope_pairs", {"pairs": pairs, "table": size(a["freqs"]) // 2}, lanes=pairs)]
+
+
+def masked(a: Args) -> tuple[str, list[Want]]:
+    batch, heads, rows, dim = a["q"]
+    keys, mask = a["k"][2], "mask" in a
+    spans = np.broadcast_to(words(a["mask"] if mask else ()), (batch, heads, rows, keys))
+    params = {"queries": batch * heads * rows, "heads": heads, "rows": rows, "keys": keys}
+    params |= {"scale": a.num("scale", 1 / dim**0.5), "mask_strides": strides(spans)}  # type: ignore[dict-item]
+    want = Want("et_sdpa", params, batch * heads * rows, consts={"WG": 32, "DIM": dim, "MASK": int(mask)})
+    return "masked" if mask else "online", [want]
+
+
+def cache_write(a: Args) -> tuple[str, list[Want]]:
+    count = size(a["x"])
+    params = {"count": count, "row": count // a["x"][1], "pos_slot": a.slots["pos"]}
+    return "rows", [Want("update_cache", params, lanes=count)]
+
+
+ALONE: dict[str, Callable[[Args], tuple[str, list[Want]]]] = {
+    "apply_rotary_emb": rope,
+    "apply_rotary_emb_hf": rope,
+    "apply_rotary_emb_interleaved": rope_pairs,
+    "sdpa": masked,
+    "update_cache": cache_write,
+}
+
+
+# -- attention over caches ---------------------------------------------------------------------------------------------
+
+
+def dispatch(kernel: str, params: dict[str, Any], grid: Dims, **consts: int | str) -> dict[str, Any]:
+    return {"kernel": kernel, "params": params, "grid": grid, "consts": consts}
+
+
+def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits: Limits) -> list[dict[str, Any]]:
+    """Caches are buffers: as many workgroups as fill the adapter, if the longest context has tiles for them."""
+    _, context, kv, dim = cache
+    profile, half = limits.profile, limits.kv == "f16"
+    each = heads // kv
+    share = next(n for n in range(each, 0, -1) if each % n == 0 and (n * dim <= REGISTERS or n == 1))
+    rows = 1 if seq == 1 else next(r for r in (4, 3, 2, 1) if r * share * dim <= REGISTERS or r == 1)
+    groups = min(profile.workgroup, limits.max_invocations) // 8
+    items = heads // share * up(seq, rows)
+    most = min(up(context, 4 * groups), limits.max_workgroups)
+    splits = next(n for n in range(most, 0, -1) if n == 1 or n * items <= profile.fill)
+    width = 4 if dim % 4 == 0 else 2 if half else 1
+    vector = {4: "vec4<f32>", 2: "vec2<f32>", 1: "f32"}[width]
+    wide = {4: "vec4(unpack2x16float(c.x), unpack2x16float(c.y))", 2: "unpack2x16float(c)"}
+    found = [
+        dispatch(
+            "sdpa_subgroup" if limits.subgroups else "sdpa",
+            {"seq": seq, "splits": splits, "pos_slot": slot, "scale": scale},
+            (*spread(items, limits), splits),
+            HEADS=heads,
+            KV_HEADS=kv,
+            D=dim,
+            SHARE=share,
+            QROWS=rows,
+            GROUPS=groups,
+            TURNS=4,
+            WHOLE=int(splits == 1),
+            WIDTH=width,
+            V=vector,
+            CELL={4: "vec2<u32>", 2: "u32"}[width] if half else vector,
+            WIDE=wide[width] if half else "c",
+            DOT="a * b" if width == 1 else "dot(a, b)",
+        )
+    ]
+    if splits > 1:
+        cells = seq * heads * dim // width
+        params = {"cells": cells, "splits": splits, "pos_slot": slot}
+        tile = {"WG": 64, "HEADS": heads, "CELLS": dim // width, "TILE": 4 * groups}
+        found.append(dispatch("sdpa_reduce", params, (*spread(up(cells, 64), limits), 1), **tile, V=vector))
+    return found
+
+
+def over_textures(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits: Limits) -> list[dict[str, Any]]:
+    """Caches are textures: a window of query rows a dispatch, two rows a workgroup where their heads are few."""
+    _, _, kv, dim = cache
+    few, held, found = heads <= 4 * kv, window(seq, 4 * heads * dim, limits), []
+    rows = 2 if few and seq > 1 else 1
+    for first in range(0, seq, held):
+        live = min(held, seq - first)
+        step = dispatch(
+            "sdpa_texture",
+            {"rows": live, "first_row": first, "pos_slot": slot, "scale": scale},
+            (kv if few else heads, up(live, rows), 1),
+            HEADS=heads,
+            KV_HEADS=kv,
+            D=dim,
+            SHARE=heads // kv if few else 1,
+            QROWS=rows,
+            WINDOW=held,
+            BLOCKS=2 if seq == 1 else 1,
+            CACHE=texel(limits),
+        )
+        found.append(step | {"at": (first * heads * dim * 4, held * heads * dim * 4)})
+    return found
+
+
+def texel(limits: Limits) -> str:
+    return {"f32": "rgba32float", "f16": "rgba16float"}[limits.kv]
+
+
+def stored(limits: Limits) -> dict[str, str]:
+    halves = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
+    return {"CACHE": texel(limits), "HELD": halves if limits.kv == "f16" else "v"}
+
+
+def turned(a: Args, slot: int, limits: Limits, texture: bool) -> dict[str, Any]:
+    """Queries turned into scratch, keys turned and values copied into their caches."""
+    heads, dim = a["xq"][2:]
+    kv, table = a["xk"][2], a["cos"][1]
+    flags = {"ABSOLUTE": int(a.attrs["absolute"]), "HALVES": int(a.attrs["halves"])}
+    each = 4 if texture else 2  # elements a lane
+    q, k = size(a["xq"]) // each, size(a["xk"]) // each
+    if texture:
+        params = {"quads_q": q, "quads_k": k, "pos_slot": slot}
+        grid = (*spread(up(q + k + k, 8), limits), 1)
+        wide = {"WG": 8, "HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": table}
+        return dispatch("rope_cache_texture", params, grid, **wide, **flags, **stored(limits))
+    params = {"pairs_q": q, "pairs_k": k, "heads_q": heads, "heads_k": kv, "half_dim": dim // 2, "width": table}
+    grid = (*spread(up(q + k + k, 64), limits), 1)
+    cell = {"CELL": "u32", "PACK": "pack2x16float(v)"} if limits.kv == "f16" else {"CELL": "vec2<f32>", "PACK": "v"}
+    return dispatch("rope_cache", params | {"pos_slot": slot}, grid, WG=64, **flags, **cell)
+
+
+def textures(heads: int, cache: Dims, table: int, limits: Limits) -> bool:
+    """Whether caches can be textures: whole texels, a row of queries that is a uniform, sides that there are."""
+    _, context, kv, dim = cache
+    whole = dim % 4 == 0 == table % 8 and 4 * heads * dim % limits.uniform_align == 0
+    sides = 2 * kv * dim <= limits.max_texture and context <= 8 * limits.max_texture
+    return limits.profile.image_cache and whole and sides and 4 * heads * dim <= limits.max_uniform
+
+
+def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]]:
+    """The dispatches of a linear of three outputs, but that its last step turns and stores what it has."""
+    k, dim = a["x"][-1], a["kc"][3]
+    widths = [a[f"w{i}"][0] for i in range(3)]
+    forms = ["norm"] * ("norm" in a) + ["round"] * bool(a.attrs["rounded"])
+    found = fields_q4.expected(m, k, a.int("group"), widths, limits, forms, a.num("eps"))
+    names = {
+        "linear_q4gsw_strips_subgroup": "attention_q4gsw",
+        "linear_dq8ca_strips_subgroup": "attention_dq8ca",
+        "linear_dq8ca_fresh": "attention_dq8ca_fresh",
+    }
+    heads = {"HEADS": widths[0] // dim, "KV_HEADS": widths[1] // dim, "D": dim}
+    for step in found:
+        if step["kernel"] not in names:
+            continue
+        rest = {"TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"]), **stored(limits)}
+        bias = 2**31 if a.attrs["bias"] else 0
+        step["kernel"] = names[step["kernel"]]
+        step["consts"] = step["consts"] | heads | rest
+        step["params"] = {n: step["params"][n] for n in ("rows", "out_row", "eps")} | {"bias": bias, "pos_slot": slot}
+    return found
+
+
+def seen(step: Step, strings: bool) -> dict[str, Any]:
+    found = fields_q4.seen(step)
+    if strings:
+        found["consts"] = {name: v for name, v in step.consts if name not in ("TEXTURE", "LOAD", "LEVEL")}
+    return found
+
+
+def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
+    """The plan of attention over caches, fused or not, is the one that its shapes need."""
+    slot, cache, short = a.slots["pos"], a["kc"], op.short
+    x, dim = a[{"attention_q4gsw": "x", "attention": "xq"}.get(short, "q")], cache[3]
+    seq, heads = x[1], a["w0"][0] // dim if short == "attention_q4gsw" else x[2]
+    scale = a.num("scale", 1 / dim**0.5)
+    given = (seq, heads, cache, scale, slot, limits)
+    if short == "attention_q4gsw":
+        route, want = "texture", [*projected(a, seq, slot, limits), *over_textures(*given)]
+    elif short == "attention" and textures(heads, cache, a["cos"][1], limits):
+        route, want = "texture", [turned(a, slot, limits, texture=True), *over_textures(*given)]
+    elif short == "attention":
+        rest = over_rows(*given)
+        route, want = "buffer" + "+split" * (len(rest) > 1), [turned(a, slot, limits, texture=False), *rest]
+    else:
+        rest, count, row = over_rows(*given), size(a["k"]), size(cache[2:])
+        params, grid = {"count": count, "row": row, "pos_slot": slot}, (*spread(up(count, 64), limits), 1)
+        route = "online" + "+split" * (len(rest) > 1)
+        want = [*(dispatch("update_cache", params, grid, WG=64) for _ in "kv"), *rest]
+    assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
+    assert len(plan.steps) == len(want), f"{op.name}: {len(plan.steps)} dispatches, expected {len(want)}"
+    for step, expected in zip(plan.steps, want, strict=True):
+        got = seen(step, any(isinstance(v, str) for v in expected["consts"].values()))
+        for found in (got, expected):  # as uniforms hold them
+            found["params"] = {n: np.float32(v) if isinstance(v, float) else v for n, v in found["params"].items()}
+        assert got == expected, f"{op.name}: {got}, expected {expected}"
