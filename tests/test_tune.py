@@ -35,13 +35,18 @@ def software(device: Device) -> Device:
     return made
 
 
+def rounds(times: dict[str, list[float]]) -> dict[str, list[list[float]]]:
+    """As if every round took the same."""
+    return {name: [[ms] * 5 for ms in t] for name, t in times.items()}
+
+
 def timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, list[float]]) -> list[int]:
     """Put these times in place of measuring; the list grows with every call."""
     calls: list[int] = []
 
-    def measure(device: Device, profiles: Any) -> dict[str, list[float]]:
+    def measure(device: Device, profiles: Any) -> dict[str, list[list[float]]]:
         calls.append(1)
-        return times
+        return rounds(times)
 
     monkeypatch.setattr(tune, "measure", measure)
     return calls
@@ -50,7 +55,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, list[float]]) -> lis
 @pytest.mark.parametrize(
     ("times", "best"),
     [
-        ({"a": [1.0, 4.0], "b": [2.0, 1.0]}, "b"),  # 1 + 4 against 2 + 1
+        ({"a": [1.0, 4.0], "b": [2.0, 1.0]}, "b"),  # twice as slow, four times as fast
         ({"a": [1.0, 2.9], "b": [2.0, 1.0]}, "b"),
         ({"a": [1.0, 1.0], "b": [0.95, 1.0]}, "a"),  # not clearly
         ({"a": [1.0, 1.0], "b": [0.5, 0.9]}, "b"),
@@ -61,7 +66,19 @@ def timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, list[float]]) -> lis
     ],
 )
 def test_choice(times: dict[str, list[float]], best: str | None) -> None:
-    assert tune.choose(times) == best
+    assert tune.choose(rounds(times)) == best
+
+
+@pytest.mark.parametrize(
+    ("second", "best"),
+    [
+        ([0.5, 0.6, 0.5, 3.0, 0.5], "b"),
+        ([0.5, 3.0, 0.5, 3.0, 0.5], "a"),  # disturbed: better in three of five is not enough
+        ([0.99, 0.5, 0.99, 0.99, 0.99], "a"),
+    ],
+)
+def test_a_few_rounds_do_not_decide(second: list[float], best: str) -> None:
+    assert tune.choose({"a": [[1.0] * 5], "b": [second]}) == best
 
 
 def test_candidates(device: Device) -> None:
@@ -163,7 +180,7 @@ def test_measuring(device: Device) -> None:
     times = tune.measure(device, (device.limits.profile,))
     rows = tune.ROWS[:1] if device.limits.software else tune.ROWS
     assert [len(t) for t in times.values()] == [len(rows)]
-    assert all(ms > 0 for t in times.values() for ms in t)
+    assert all(ms > 0 for t in times.values() for row in t for ms in row)
 
 
 def test_what_fails_is_not_chosen(device: Device, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

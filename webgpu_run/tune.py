@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,8 @@ from .vk import Constant, OperatorCall, VkGraph, VkTensor
 DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
 ROWS = (1, 32)  # decode, and a part of a prefill
 _CLEARLY = 0.9
-_ROUNDS = 8
+_NEARLY_ALL = 0.8
+_ROUNDS = 10
 _KEPT = 64  # entries of the file
 _GROUP, _LINEAR = 32, "et_vk.linear_q4gsw.default"
 
@@ -64,28 +66,35 @@ def tune(device: Device) -> None:
         write(
             cache_file(),
             key_of(device.adapter),
-            {"profile": name, "ms": {k: [round(ms, 3) for ms in t] for k, t in times.items()}},
+            {"profile": name, "ms": {k: [round(statistics.median(r), 3) for r in t] for k, t in times.items()}},
         )
     device.limits = replace(device.limits, profile=known[name])
 
 
-def choose(times: Mapping[str, Sequence[float]]) -> str | None:
-    """The smallest sum of ratios to the fastest; the first, expected to win, unless another is clearly better."""
+def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
+    """By times for each number of rows and round: the first, expected to win, unless another is clearly better, and is
+    better in nearly every round, so that what else the machine does can't decide."""
     most = max(map(len, times.values()), default=0)
     whole = {name: t for name, t in times.items() if most and len(t) == most}  # others failed
-    best = [min(t[i] for t in whole.values()) for i in range(most)]
-    sums = {name: sum(t / b for t, b in zip(whole[name], best, strict=True)) for name in whole}
-    first = next(iter(times), "")
-    return min(sums, key=lambda name: sums[name] * (_CLEARLY if name == first else 1.0), default=None)
+    first = next(iter(whole), None)
+    best, least = first, _CLEARLY
+    for name in list(whole)[1:]:
+        ratios = [
+            [y / x for x, y in zip(a, b, strict=True)] for a, b in zip(whole[str(first)], whole[name], strict=True)
+        ]
+        rounds = [statistics.geometric_mean(r) for r in zip(*ratios, strict=True)]
+        if sum(r < 1 for r in rounds) >= _NEARLY_ALL * len(rounds) and statistics.median(rounds) < least:
+            best, least = name, statistics.median(rounds)
+    return best
 
 
-def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[float]]:
-    """Milliseconds of a chain of linears for each number of rows."""
+def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[list[float]]]:
+    """Milliseconds of a chain of linears, for each number of rows and round."""
     software = device.limits.software
     size, depth = (1024, 4) if software else (2048, 16)  # large enough for a GPU to show
     weight = np.random.default_rng(0).integers(0, 256, (size, size // 2)).astype(np.uint8)
     scales = np.full((size // _GROUP, size), 1 / size, np.float32)
-    times: dict[str, list[float]] = {p.name: [] for p in profiles}
+    times: dict[str, list[list[float]]] = {p.name: [] for p in profiles}
     for rows in ROWS[:1] if software else ROWS:  # a kernel for many rows takes seconds to compile for a CPU
         vk = _chain(rows, depth, weight, scales)
         trials: dict[str, _Trial] = {}
@@ -96,18 +105,19 @@ def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[float
             for trial in trials.values():
                 trial.run()
         for name, trial in trials.items():
-            times[name].append(trial.best * 1e3)
+            times[name].append(trial.times)
     return times
 
 
 class _Trial:
-    """A chain planned for one profile, ready to run; `best` is the least time of a run."""
+    """A chain planned for one profile, ready to run; `times` are milliseconds of its runs."""
 
     def __init__(self, device: Device, profile: Profile, vk: VkGraph, constants: Sequence[Array]) -> None:
         other = copy.copy(device)  # same pipelines, other plans
         other.limits = replace(device.limits, profile=profile)
         engine = Engine(Graph(vk, lambda i: Span.of(constants[i].tobytes())), other.limits)
-        self.executor, self.stats, self.best = Executor(engine, other), CallStats(), float("inf")
+        self.executor, self.stats = Executor(engine, other), CallStats()
+        self.times: list[float] = []
         self.executor.prepare(Delta(dict(enumerate(engine.plans)), {}, {}))
         self.executor.commit()
         x = vk.values[vk.input_ids[0]]
@@ -119,7 +129,7 @@ class _Trial:
     def run(self) -> None:
         start = time.perf_counter()
         self.executor.execute(self.stats)
-        self.best = min(self.best, time.perf_counter() - start)
+        self.times.append((time.perf_counter() - start) * 1e3)
 
 
 def _chain(rows: int, depth: int, weight: Array, scales: Array) -> VkGraph:
