@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from graphs import Builder, Ref, q4, transformer
 
-from webgpu_run import fuse, pte
+from webgpu_run import fuse, pte, rewrite
 from webgpu_run.budget import planned
 from webgpu_run.model import GREEDY
 from webgpu_run.op import GPU, PLAIN, SOFTWARE, Limits, Profile
@@ -81,13 +81,13 @@ def test_every_pass_leaves_a_whole_graph(name: str) -> None:
 
 
 def test_merge_symints() -> None:
-    assert changes(graphs_of("tiny_dyn")[0], fuse.merge_symints) == {"et_vk.select_as_symint.default": -1}
+    assert changes(graphs_of("tiny_dyn")[0], rewrite.merge_symints) == {"et_vk.select_as_symint.default": -1}
 
 
 def test_drop_views() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    kept = [c for c in fuse.drop_views(vk, LIMITS).chain if c.name == VIEW]
-    assert changes(vk, fuse.drop_views) == {VIEW: -8}
+    kept = [c for c in rewrite.drop_views(vk, LIMITS).chain if c.name == VIEW]
+    assert changes(vk, rewrite.drop_views) == {VIEW: -8}
     assert all(vk.values[c.args[0]].dims != vk.values[c.args[-1]].dims for c in kept)  # type: ignore[union-attr]
 
 
@@ -136,30 +136,30 @@ def test_rounding_that_is_left_as_it_is(k: int, group: int, eps: float | None) -
 
 def test_fuse_swiglu() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, fuse.drop_views, fuse.fuse_swiglu) == {LINEAR: -4, SIGMOID: -2, MUL: -4, ONE: 2}
+    assert changes(vk, rewrite.drop_views, fuse.fuse_swiglu) == {LINEAR: -4, SIGMOID: -2, MUL: -4, ONE: 2}
 
 
 def test_fuse_siblings() -> None:
     """Fifteen linears: q, k and v twice, gate and up twice, and five alone."""
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, fuse.drop_views, fuse.fuse_siblings) == {LINEAR: -15, THREE: 2, TWO: 2, ONE: 5}
+    assert changes(vk, rewrite.drop_views, fuse.fuse_siblings) == {LINEAR: -15, THREE: 2, TWO: 2, ONE: 5}
 
 
 def test_fuse_residual() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, fuse.drop_views, fuse.fuse_siblings, fuse.fuse_residual) == {ADD: -4}
+    assert changes(vk, rewrite.drop_views, fuse.fuse_siblings, fuse.fuse_residual) == {ADD: -4}
 
 
 def test_fuse_norm() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, fuse.drop_views, fuse.fuse_siblings, fuse.fuse_norm) == {NORM: -5}
+    assert changes(vk, rewrite.drop_views, fuse.fuse_siblings, fuse.fuse_norm) == {NORM: -5}
 
 
 @pytest.mark.parametrize(("name", "rope"), [("tiny_dyn", "apply_rotary_emb"), ("tiny_qwen25", "apply_rotary_emb_hf")])
 def test_fuse_attention(name: str, rope: str) -> None:
     """With it go the slices of the tables (and the end of their range), which are read at the position instead."""
     (vk,) = graphs_of(name)
-    found = changes(vk, fuse.merge_symints, fuse.drop_views, fuse.fuse_attention)
+    found = changes(vk, rewrite.merge_symints, rewrite.drop_views, fuse.fuse_attention)
     assert found.pop("sdpa_with_kv_cache.default") == found.pop(f"et_vk.{rope}.default") == -2
     assert found.pop("wr.attention") == 2
     assert found == ({"aten.slice_copy.Tensor": -2, "add": -1} if name == "tiny_dyn" else {})
@@ -200,7 +200,7 @@ def test_dispatches_of_a_layer(profile: Profile) -> None:
 
 
 def made_tensors(vk: VkGraph) -> list[int]:
-    outs = (v for call in vk.chain for v in fuse._Graph(vk).expand(call.args[-1]))
+    outs = (v for call in vk.chain for v in rewrite.Rewrite(vk).expand(call.args[-1]))
     return [v for v in outs if isinstance(vk.values[v], VkTensor)]
 
 
@@ -400,7 +400,7 @@ def test_symints_of_other_numbers_stay() -> None:
     sizes = [b.call("sym_size.int", x, i).id for i in (0, 1, 0)]
     total = b.call("add", *(Ref(v) for v in (picks[2], sizes[2])))
     b.output(b.call("aten.slice_copy.Tensor", x, 0, 0, total, 1, out=(4, 4)))
-    vk = fuse.merge_symints(b.vk(), LIMITS)
+    vk = rewrite.merge_symints(b.vk(), LIMITS)
     check(vk)
     assert [c.args[-1] for c in vk.chain[:4]] == [*picks[:2], *sizes[:2]]
     assert vk.chain[4].args[:2] == (picks[0], sizes[0])
@@ -411,7 +411,7 @@ def test_views_that_are_returned_or_change_something_stay() -> None:
     x = b.input((4, 6))
     same = b.call(VIEW, x, (4, 6))
     b.output(b.call(SIGMOID, same), b.call(VIEW, x, (6, 4)), b.call(VIEW, x, (4, 6)))
-    vk = fuse.drop_views(b.vk(), LIMITS)
+    vk = rewrite.drop_views(b.vk(), LIMITS)
     assert names(vk) == {VIEW: 2, SIGMOID: 1}
     assert vk.output_ids == b.vk().output_ids
     assert vk.chain[0].args[0] == x.id

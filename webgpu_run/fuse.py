@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from .op import Limits
 from .ops import attention_q4gsw, q4, q8
+from .rewrite import Rewrite, drop_unused, drop_views, merge_symints
 from .sampling import WORDS
-from .vk import IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
+from .vk import IntList, OperatorCall, SymInt, ValueList, VkGraph, VkTensor
 
 LINEAR = "et_vk.linear_q4gsw.default"
 FUSED = "wr.linear_q4gsw"
@@ -23,123 +24,9 @@ CHOOSE = "torchao.choose_qparams_affine.default"
 Pass = Callable[[VkGraph, Limits], VkGraph]
 
 
-class _Graph:
-    """A chain under rewriting: who makes a value, who reads it."""
-
-    def __init__(self, vk: VkGraph) -> None:
-        self.vk = vk
-        self.values: list[Value] = list(vk.values)
-        self.chain: list[OperatorCall | None] = list(vk.chain)
-        self.maker: dict[int, int] = {}
-        self.readers: dict[int, list[int]] = {v: [len(self.chain)] for v in vk.output_ids}
-        for i in range(len(self.chain)):
-            self._enter(i)
-
-    def _enter(self, i: int) -> None:
-        if (call := self.chain[i]) is not None:
-            for v in self.expand(call.args[-1]):
-                self.maker[v] = i
-            for arg in call.args[:-1]:
-                for v in self.expand(arg):
-                    self.readers.setdefault(v, []).append(i)
-
-    def _leave(self, i: int) -> None:
-        if (call := self.chain[i]) is not None:
-            for v in self.expand(call.args[-1]):
-                self.maker.pop(v, None)
-            for arg in call.args[:-1]:
-                for v in self.expand(arg):
-                    self.readers[v].remove(i)
-            self.chain[i] = None
-
-    def expand(self, v: int) -> tuple[int, ...]:
-        value = self.values[v]
-        return (v, *value.items) if isinstance(value, ValueList) else (v,)
-
-    def made_by(self, v: int, name: str) -> OperatorCall | None:
-        """The call of this name that makes v, if there is one."""
-        call = self.chain[self.maker[v]] if v in self.maker else None
-        return call if call is not None and call.name == name else None
-
-    def only(self, v: int) -> bool:
-        """Exactly one call reads v."""
-        return len(self.readers.get(v, ())) == 1
-
-    def add(self, value: Value) -> int:
-        self.values.append(value)
-        return len(self.values) - 1
-
-    def put(self, at: int, name: str, args: tuple[int, ...], gone: tuple[int, ...]) -> None:
-        """Place a call at `at`; the calls at `gone` disappear."""
-        for i in (*gone, at):
-            self._leave(i)
-        self.chain[at] = OperatorCall(at, name, args)
-        self._enter(at)
-
-    def done(self) -> VkGraph:
-        chain = tuple(call for call in self.chain if call is not None)
-        return replace(self.vk, values=tuple(self.values), chain=chain)
-
-
-def _substitute(vk: VkGraph, old: dict[int, int], chain: list[OperatorCall]) -> VkGraph:
-    """The graph with this chain, every read of an old value replaced by its stand-in."""
-
-    def final(v: int) -> int:
-        while v in old:
-            v = old[v]
-        return v
-
-    values = tuple(
-        ValueList(tuple(final(v) for v in value.items)) if isinstance(value, ValueList) else value
-        for value in vk.values
-    )
-    calls = tuple(replace(c, args=(*(final(v) for v in c.args[:-1]), c.args[-1])) for c in chain)
-    return replace(vk, values=values, chain=calls, output_ids=tuple(final(v) for v in vk.output_ids))
-
-
-def merge_symints(vk: VkGraph, limits: Limits) -> VkGraph:
-    """One SymInt for one number: reads of the same element of the same input, or the same live size, are the same."""
-    seen: dict[tuple[object, ...], int] = {}
-    old: dict[int, int] = {}
-    chain = []
-    for call in vk.chain:
-        if call.name in ("et_vk.select_as_symint.default", "sym_size.int"):
-            x = vk.values[call.args[0]]
-            numbers = [vk.values[v] for v in call.args[1:-1]]
-            if isinstance(x, VkTensor) and all(isinstance(n, int) for n in numbers):
-                if call.name != "sym_size.int" and numbers[1] == -1 and x.dims[int(numbers[0])] == 1:  # type: ignore[arg-type]
-                    numbers[1] = 0
-                key = (call.name, call.args[0], *numbers)
-                first = seen.setdefault(key, call.args[-1])
-                if first != call.args[-1]:
-                    old[call.args[-1]] = first
-                    continue
-        chain.append(call)
-    return _substitute(vk, old, chain)
-
-
-def drop_views(vk: VkGraph, limits: Limits) -> VkGraph:
-    """Reshapes to the shape a tensor already has, left over from 2-D matmuls."""
-    old: dict[int, int] = {}
-    chain = []
-    for call in vk.chain:
-        x, out = vk.values[call.args[0]] if call.args else None, vk.values[call.args[-1]]
-        if (
-            call.name == "aten.view_copy.default"
-            and isinstance(x, VkTensor)
-            and isinstance(out, VkTensor)
-            and (x.dims, x.dtype) == (out.dims, out.dtype)
-            and call.args[-1] not in vk.output_ids
-        ):
-            old[call.args[-1]] = call.args[0]
-        else:
-            chain.append(call)
-    return _substitute(vk, old, chain)
-
-
 def round_rows(vk: VkGraph, limits: Limits) -> VkGraph:
     """Linears of rows in 8 bits as plain 4-bit linears of rounded rows, one rounding for all that read the same."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     rounded: dict[int, int] = {}
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != DYNAMIC:
@@ -169,7 +56,7 @@ def round_rows(vk: VkGraph, limits: Limits) -> VkGraph:
 
 def fold_rounding(vk: VkGraph, limits: Limits) -> VkGraph:
     """Rounding into the fused linears that read it: each rounds for itself."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or not call.name.startswith(FUSED):
             continue
@@ -181,7 +68,7 @@ def fold_rounding(vk: VkGraph, limits: Limits) -> VkGraph:
 
 
 def _fused(
-    g: _Graph,
+    g: Rewrite,
     x: int,
     linears: list[OperatorCall],
     outs: tuple[int, ...],
@@ -206,7 +93,7 @@ def _fused(
     return f"{FUSED}.{len(outs)}", args
 
 
-def _fits(g: _Graph, linears: list[OperatorCall], limits: Limits) -> bool:
+def _fits(g: Rewrite, linears: list[OperatorCall], limits: Limits) -> bool:
     """Same group size, bias for all or for none, and a shape that the fused kernel takes."""
     x, group = g.values[linears[0].args[0]], g.values[linears[0].args[3]]
     weights = [g.values[c.args[1]] for c in linears]
@@ -222,7 +109,7 @@ def _fits(g: _Graph, linears: list[OperatorCall], limits: Limits) -> bool:
 
 def fuse_swiglu(vk: VkGraph, limits: Limits) -> VkGraph:
     """silu(x w1) * (x w3), spelled as two linears, a sigmoid and two muls."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != "aten.mul.Tensor":
             continue
@@ -248,7 +135,7 @@ def fuse_swiglu(vk: VkGraph, limits: Limits) -> VkGraph:
 
 def fuse_siblings(vk: VkGraph, limits: Limits) -> VkGraph:
     """Linears that read the same x as one, with an output each; single ones take the same form."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     groups: dict[int, list[int]] = {}
     for i, call in enumerate(g.chain):
         if call is not None and call.name == LINEAR:
@@ -265,7 +152,7 @@ def fuse_siblings(vk: VkGraph, limits: Limits) -> VkGraph:
 
 def fuse_residual(vk: VkGraph, limits: Limits) -> VkGraph:
     """x + linear(y): the add happens where the linear writes."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != "aten.add.Tensor" or g.values[call.args[2]] not in (1, 1.0):
             continue
@@ -295,7 +182,7 @@ def fuse_residual(vk: VkGraph, limits: Limits) -> VkGraph:
 
 def fuse_norm(vk: VkGraph, limits: Limits) -> VkGraph:
     """rms_norm into the one linear that reads it."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or not call.name.startswith(FUSED) or g.values[call.args[5]] is not None:
             continue
@@ -309,7 +196,7 @@ def fuse_norm(vk: VkGraph, limits: Limits) -> VkGraph:
 
 def fuse_attention(vk: VkGraph, limits: Limits) -> VkGraph:
     """Rotary embedding, cache write and attention; tables that are sliced at the position are read there."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != "sdpa_with_kv_cache.default":
             continue
@@ -334,12 +221,12 @@ def fuse_attention(vk: VkGraph, limits: Limits) -> VkGraph:
             cos, sin = (t for t in tables if t is not None)
         args = (*rope.args[:2], v, kc, vc, pos, cos, sin, g.add(absolute), g.add(halves), *call.args[7:])
         g.put(at, "wr.attention", args, (index,))
-    return _unused(g.done())
+    return drop_unused(g.done())
 
 
 def fuse_projection(vk: VkGraph, limits: Limits) -> VkGraph:
     """The linears of queries, keys and values into the attention that reads nothing else of them."""
-    g = _Graph(vk)
+    g = Rewrite(vk)
     for at, call in enumerate(list(g.chain)):
         if call is None or call.name != "wr.attention" or not g.values[call.args[8]]:
             continue
@@ -367,7 +254,7 @@ def fuse_projection(vk: VkGraph, limits: Limits) -> VkGraph:
     return g.done()
 
 
-def _table(g: _Graph, v: int, pos: int) -> int | None:
+def _table(g: Rewrite, v: int, pos: int) -> int | None:
     """The full table when v is its rows from pos on: a slice starting there, in any number of copies."""
     while (copy := g.made_by(v, "aten.clone.default") or g.made_by(v, "aten.view_copy.default")) is not None:
         a, b = g.values[copy.args[0]], g.values[v]
@@ -378,18 +265,6 @@ def _table(g: _Graph, v: int, pos: int) -> int | None:
     if rows is None or g.values[rows.args[1]] != 0 or g.values[rows.args[4]] != 1 or rows.args[2] != pos:
         return None
     return rows.args[0] if isinstance(g.values[pos], SymInt) else None
-
-
-def _unused(vk: VkGraph) -> VkGraph:
-    """Without calls whose result nothing reads (none of those left has another effect)."""
-    pure = ("aten.slice_copy.Tensor", "aten.clone.default", "aten.view_copy.default", "sym_size.int", "add")
-    chain = list(vk.chain)
-    while True:
-        g = _Graph(replace(vk, chain=tuple(chain)))
-        kept = [c for c in chain if c.name not in pure or g.readers.get(c.args[-1])]
-        if len(kept) == len(chain):
-            return replace(vk, chain=tuple(chain))
-        chain = kept
 
 
 def add_pick(vk: VkGraph) -> VkGraph:
