@@ -47,11 +47,14 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def make_index(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Indices from both ends of the dim they pick from."""
+    """Indices from both ends of the dim they pick from; of an embedding, one past it too."""
     name = next(n for n in a.dims if n != "table")
     size = a["table"][int(name[2:]) if name != "index" else a.attrs.get("dim", 0)]
-    low = 0 if "dim" not in a.attrs and name == "index" else -size  # an embedding takes no negative index
-    return {name: rng.integers(low, size, a[name]).astype(np.int32)}
+    embedding = "dim" not in a.attrs and name == "index"  # it takes no negative index
+    index = rng.integers(0 if embedding else -size, size, a[name]).astype(np.int32)
+    if embedding and index.size > 1:
+        index.flat[-1] = size
+    return {name: index}
 
 
 _INDEX = {"index": "int32"}
