@@ -71,12 +71,14 @@ MORE: Mapping[str, tuple[Case, ...]] = {
     "aten.linear.default": (
         Case({"x": (1, 11, 37), "w": (13, 37)}, live=({"x": (1, 1, 37)}, {"x": (1, 4, 37)}, {"x": (1, 5, 37)})),
         Case({"x": (2, 3, 20), "w": (7, 20), "bias": (7,)}, live=({"x": (1, 1, 20)}, {"x": (2, 1, 20)})),
+        Case({"x": (1, 6, 32), "w": (83, 32), "bias": (83,)}, live=({"x": (1, 1, 32)}, {"x": (1, 3, 32)})),
     ),
     "aten.bmm.default": (Case({"a": (2, 3, 13), "b": (2, 13, 5)}, live=({"a": (1, 3, 13), "b": (1, 13, 5)},)),),
     "aten.embedding.default": (
         Case(
             {"table": (5, 7), "index": (2, 3)}, live=({"index": (1, 2)}, {"index": (2, 1)}), dtypes={"index": "int32"}
         ),
+        Case({"table": (101, 24), "index": (1, 9)}, live=({"index": (1, 4)},), dtypes={"index": "int32"}),
     ),
     "aten.index.Tensor": (
         Case({"table": (13, 3, 2), "at0": (7,)}, {"at": (True,)}, ({"at0": (1,)}, {"at0": (4,)}), {"at0": "int32"}),

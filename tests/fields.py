@@ -49,20 +49,29 @@ def elementwise(op: Op, a: Args, out: Dims) -> Wanted:
     return "broadcast", [want]
 
 
-def gather(a: Args, out: Dims) -> Wanted:
+def in_parts(rows: int, nbytes: int, limits: Limits) -> list[tuple[int, int, tuple[int, int] | None]]:
+    """First row, rows and window of each part of a table of rows of so many bytes, as much as can be bound in each."""
+    if rows * nbytes <= limits.max_binding:
+        return [(0, rows, None)]
+    starts = [n for n in range(1, rows) if n * nbytes % limits.storage_align == 0]  # where a binding may start
+    most = max(n for n in starts if n * nbytes <= limits.max_binding)
+    parts = [(first, min(most, rows - first)) for first in range(0, rows, most)]
+    return [(first, held, (first * nbytes, held * nbytes)) for first, held in parts]
+
+
+def gather(a: Args, out: Dims, limits: Limits) -> Wanted:
     name = next(n for n in a.dims if n != "table")
     dim = int(name[2:]) if name != "index" else a.attrs.get("dim", 0) % len(a["table"])
     table = a["table"]
-    params = {
-        "count": size(out),
-        "width": strides(words((*table, 2)))[dim] // 2,
-        "rows": table[dim],
-        "picks": size(a[name]),
-        "first": 0,
-        "held": size(table[: dim + 1]),
-    }
+    width = strides(words((*table, 2)))[dim] // 2
+    params = {"count": size(out), "width": width, "rows": table[dim], "picks": size(a[name])}
     half = a.dtypes["table"] == "float16" and table[-1] % 2 == 0
-    return "gather", [Want("gather_rows", params, lanes=size(out), consts={"HALF": int(half)})]
+    parts = in_parts(size(table[: dim + 1]), width * (2 if half else 4), limits)
+    steps = [
+        Want("gather_rows", {**params, "first": first, "held": held}, 0, size(out), {"HALF": int(half)}, at)
+        for first, held, at in parts
+    ]
+    return "gather" + f" in {len(parts)} parts" * (len(parts) > 1), steps
 
 
 def embedding_q4(a: Args, limits: Limits, plain: bool) -> Wanted:
@@ -76,14 +85,18 @@ def embedding_q4(a: Args, limits: Limits, plain: bool) -> Wanted:
     return "strips", [Want("embedding_q4gsw_strips", params, up(blocks, lanes), consts=consts)]
 
 
-def matrix(op: Op, a: Args, out: Dims) -> Wanted:
+def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
     if op.short == "linear":
         (n, k), m = a["w"], size(out[:-1])
         rows = 4 if m > 1 else 1
         name, wide = ("linear_vec4", k // 4) if k % 4 == 0 else ("linear", k)
-        fields = {"m": m, "n": n, "k": wide, "first": 0, "cols": n}
-        want = Want(name, fields, lanes=n * up(m, rows), consts={"ROWS": rows, "BIAS": int("bias" in a)})
-        return "gemm" if m > 1 else "gemv", [want]
+        consts = {"ROWS": rows, "BIAS": int("bias" in a)}
+        parts = in_parts(n, 4 * k, limits)
+        steps = [
+            Want(name, {"m": m, "n": n, "k": wide, "first": first, "cols": held}, 0, held * up(m, rows), consts, at)
+            for first, held, at in parts
+        ]
+        return ("gemm" if m > 1 else "gemv") + f" in {len(parts)} parts" * (len(parts) > 1), steps
     (m, k), n = a["a"][-2:], a["b"][-1]
     params: dict[str, Any] = {"count": size(out), "n": n, "k": k}
     if op.short != "addmm":
@@ -216,11 +229,11 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
     if short in fields_attention.ALONE:
         return fields_attention.ALONE[short](a)
     if "table" in a:
-        return gather(a, out)
+        return gather(a, out, limits)
     if short == "embedding_q4gsw":
         return embedding_q4(a, limits, plain=not fields_q4.packable(2 * a["w"][1], a.int("group"), limits))
     if short in ("linear", "bmm", "mm", "addmm"):
-        return matrix(op, a, out)
+        return matrix(op, a, out, limits)
     if short in ("convolution", "conv_with_clamp"):
         return convolution(a, out)
     if "2d" in short or short == "grid_priors":
@@ -261,6 +274,8 @@ def check_step(step: Step, want: Want, limits: Limits, what: str) -> None:
         assert same(name, params[name], value), f"{what}: {name} = {params[name]}, expected {value}"
     grid = folded(want.groups or up(want.lanes, 64), limits.max_workgroups)
     assert step.grid == grid, f"{what}: grid {step.grid}, expected {grid}"
+    windows = [(w.offset, w.nbytes) for _, w in step.windows]
+    assert windows == ([want.window] if want.window else []), f"{what}: binds {windows}, expected {want.window}"
     numbers = {name: value for name, value in step.consts if not isinstance(value, str)}
     assert numbers == {"WG": 64} | want.consts, f"{what}: constants {numbers}, expected {want.consts}"
 

@@ -21,6 +21,7 @@ class Want:
     groups: int = 0
     lanes: int = 0
     consts: dict[str, int] = field(default_factory=dict)
+    window: tuple[int, int] | None = None  # offset and bytes of what is bound, where that is not all of it
 
 
 def up(a: int, b: int) -> int:
