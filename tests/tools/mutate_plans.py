@@ -89,7 +89,7 @@ def by(path: Path_, amount: int) -> Change:
 
     def changed(plan: Plan, largest: Plan) -> Plan:
         value = get(plan, path)
-        if value is None:
+        if value is None or isinstance(value, str):  # of a kernel that has no such number
             return plan
         if isinstance(value, float):
             return put(plan, path, value * 1.5 + 0.25) if amount > 0 else plan  # type: ignore[no-any-return]
