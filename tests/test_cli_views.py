@@ -13,6 +13,8 @@ import pytest
 from command import HERE, execute, webgpu_run
 from language import FIXTURES
 
+from webgpu_run.model import load
+
 MODEL = FIXTURES / "tiny_dyn.pte"
 PROMPT = ("--prompt-ids", "5,6,7,8", "-n", "4")
 WIDE = {"COLUMNS": "160"}
@@ -116,3 +118,19 @@ def test_dump(tmp_path: Path) -> None:
     assert (result.code, result.err) == (0, "")
     assert np.load(tmp_path / "prefill.npy").shape == (1, 4, 128)
     assert np.load(tmp_path / "decode.npy").shape == (1, 1, 128)
+
+
+@pytest.mark.parametrize(("model", "told"), [("tiny_fp16", True), ("tiny_dyn", False)])
+def test_half_precision_is_told(model: str, told: bool) -> None:
+    """At load, once, but not with --quiet; in --inspect and its JSON; from Python: f16 tensors are computed in f32."""
+    path = FIXTURES / f"{model}.pte"
+    note = "85 f16 tensors are computed in f32, on every adapter"
+    run, quiet = (webgpu_run(path, *PROMPT, *extra) for extra in ((), ("--quiet",)))
+    assert run.code == quiet.code == 0
+    assert run.err.splitlines().count(f"note: {note}") == told
+    assert note not in run.out
+    assert quiet.err == ""
+    assert (f"note: {note}" in webgpu_run(path, "--inspect").out) == told
+    (method,) = json.loads(webgpu_run(path, "--inspect", "json").out)["methods"]
+    assert method["notes"] == [note] * told
+    assert load(path, tune=False).notes == (note,) * told

@@ -8,6 +8,7 @@ from typing import Any
 
 from .errors import UnsupportedError
 from .pte import KernelCall, Method
+from .vk import VkTensor
 
 
 def known_ops() -> Mapping[str, Any]:
@@ -45,3 +46,10 @@ def check_method(method: Method) -> None:
     for delegate in method.delegates:
         if delegate.graph is not None:
             Engine(Graph(delegate.graph, delegate.constant), Limits())  # every shape, at its largest
+
+
+def notes(method: Method) -> tuple[str, ...]:
+    """What runs otherwise than the file says, though it runs."""
+    graphs = [delegate.graph for delegate in method.delegates if delegate.graph]
+    halves = sum(isinstance(v, VkTensor) and v.dtype == "float16" for graph in graphs for v in graph.values)
+    return (f"{halves} f16 tensors are computed in f32, on every adapter",) if halves else ()

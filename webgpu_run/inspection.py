@@ -88,6 +88,7 @@ class MethodReport:
     kernels: tuple[OpCount, ...]
     delegates: tuple[DelegateReport, ...]
     problem: str | None  # why it cannot be run, if it cannot
+    notes: tuple[str, ...]  # what runs otherwise than the file says
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ def _method(method: Method, limits: Limits) -> MethodReport:
         kernels=_counts(kernels, known),
         delegates=tuple(_delegate(delegate, limits) for delegate in method.delegates),
         problem=problem,
+        notes=checks.notes(method),
     )
 
 

@@ -103,6 +103,7 @@ def _method(method: MethodReport) -> RenderableType:
     lines: list[RenderableType] = [grid, Text("runs ", "dim") + (steps or Text("nothing"))]
     if method.problem:
         lines.append(Text(f"cannot run: {method.problem}", "red"))
+    lines += [Text(f"note: {note}", "yellow") for note in method.notes]
     return Group(*lines)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from . import budget, pte
 from . import fuse as fusion
 from . import tune as tuning
-from .checks import check_method
+from .checks import check_method, notes
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError
 from .execute import CallStats, Executor, Progress, Ticket, host_clock
@@ -111,6 +111,7 @@ class Model:
         self.method = program.method(method)
         self.metadata = program.metadata
         check_method(self.method)
+        self.notes = notes(self.method)
         self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_device(device)
         if tune and self.device is not device:  # a device that is given keeps the profile it has

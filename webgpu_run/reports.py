@@ -32,8 +32,8 @@ TREE_WIDTH = 240  # in a pipe: no line of a tree is folded
 
 
 def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
-    """The model on its device, as the settings have it."""
-    return Model(
+    """The model on its device, as the settings have it; what it does otherwise than the file says is told."""
+    model = Model(
         program,
         settings.device,
         method=settings.method,
@@ -42,6 +42,11 @@ def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
         kv=settings.kv,
         progress=progress,
     )
+    if model.notes and not settings.quiet:
+        progress.close()
+        for note in model.notes:
+            aside().print(f"note: {note}", style="dim", soft_wrap=True)
+    return model
 
 
 class Reports:
