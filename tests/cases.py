@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from webgpu_run.op import REGISTRY, Array, Case, Op, load_all
+from webgpu_run.opgraph import sized
 from webgpu_run.shapes import Dims, align, ceil_div
 
 _INT = {"a": "int32", "b": "int32", "out": "int32"}
@@ -128,7 +129,7 @@ for _name, _op in load_all().items():
     if (
         _op.cases
         and {"a", "b"} == {p.name for p in _op.params if p.kind == "tensor"}
-        and _op.short not in ("bmm", "mm", "pow")
+        and _op.short not in ("bmm", "mm", "pow", "q8ta_add")
         and "bitwise" not in _name
     ):
         MORE = {**MORE, _name: _BINARY if _op.short == "add" else () if _op.short == "div" else _BINARY[2:3]}
@@ -191,4 +192,4 @@ def all_cases() -> Iterator[tuple[str, int, Op, Case]]:
             if key in seen:  # another name of the same op
                 continue
             seen.add(key)
-            yield f"{name.removesuffix('.default')}-{i}", i, op, case
+            yield f"{name.removesuffix('.default')}-{i}", i, sized(op, case), case

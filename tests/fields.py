@@ -37,7 +37,8 @@ def elementwise(op: Op, a: Args, out: Dims) -> Wanted:
         return "broadcast", [broadcast("where", a, ("cond", "a", "b"), out)]
     four = size(out) % 4 == 0
     if "b" not in a:
-        route = {"_to_dim_order_copy": "cast", "quantize_per_tensor": "lanes", "dequantize_per_tensor": "lanes"}
+        route = {"_to_dim_order_copy": "cast"}
+        route |= dict.fromkeys(("quantize_per_tensor", "dequantize_per_tensor", "q8ta_relu"), "lanes")
         lanes = size(out) // 4 if four else size(out)
         return route.get(op.short, "vec4" if four else "scalar"), [Want("unary", {"count": lanes}, lanes=lanes)]
     alpha = {"alpha": a.num("alpha", 1.0)}
@@ -97,6 +98,11 @@ def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
             for first, held, at in parts
         ]
         return ("gemm" if m > 1 else "gemv") + f" in {len(parts)} parts" * (len(parts) > 1), steps
+    if op.short == "linear_q8ta_q8csw":
+        (n, k), m = a["w"], size(out[:-1])
+        fields = {"count": m * n, "n": n, "k": k, "zero": a.int("zero"), "scale": a.num("scale")}
+        want = Want("linear_q8csw", fields, lanes=m * n, consts={"BIAS": int("bias" in a)})
+        return "gemm" if m > 1 else "gemv", [want]
     (m, k), n = a["a"][-2:], a["b"][-1]
     params: dict[str, Any] = {"count": size(out), "n": n, "k": k}
     if op.short != "addmm":
@@ -199,6 +205,9 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
         params |= {"rows": rows, "width": x[-1] // 4 if four else x[-1]}
         return ("vec4" if four else "scalar"), [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
     consts = wg | {"WEIGHT": int("weight" in a), "BIAS": int("bias" in a)}
+    if "batch" in op.short:
+        params |= {"count": size(x), "channel": size(x[2:]), "channels": x[1]}
+        return "lanes", [Want("batch_norm", params, lanes=size(x), consts=consts | {"WG": 64})]
     if op.short == "native_group_norm":
         rows, channel, channels = x[0] * a.int("groups"), size(x[2:]), x[1]
     else:
@@ -228,11 +237,17 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return "strided", cat(a, words(out))
     if short in fields_attention.ALONE:
         return fields_attention.ALONE[short](a)
+    if short == "split_with_sizes_copy":
+        return "strided", fields_moves.split(a, words(a["x"]), plan.outs)
+    if short == "q8ta_pixel_shuffle":
+        lanes = size(out) // 4 if size(out) % 4 == 0 else size(out)
+        there = fields_moves.pixel_shuffle(a, words(a["x"]), words(out))
+        return "strided", [*there, Want("unary", {"count": lanes, "b": a.num("inverse")}, lanes=lanes)]
     if "table" in a:
         return gather(a, out, limits)
     if short == "embedding_q4gsw":
         return embedding_q4(a, limits, plain=not fields_q4.packable(2 * a["w"][1], a.int("group"), limits))
-    if short in ("linear", "bmm", "mm", "addmm"):
+    if short in ("linear", "linear_q8ta_q8csw", "bmm", "mm", "addmm"):
         return matrix(op, a, out, limits)
     if short in ("convolution", "conv_with_clamp"):
         return convolution(a, out)
@@ -242,7 +257,7 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return reduction(op, a, out)
     if "softmax" in short or short in ("argmax", "argmin"):
         return line(op, a)
-    if short in ("rms_norm", "native_layer_norm", "native_group_norm"):
+    if short.endswith("_norm") or "batch_norm" in short:
         return norm(op, a, limits)
     if short == "choose_qparams_affine":
         return qparams(a, limits)

@@ -123,3 +123,12 @@ def cat(a: Args, out: Array) -> list[Want]:
             found.append(moved(x, x, out, out[along(dim, slice(at, at + x.shape[dim]))]))
         at += x.shape[dim]
     return found
+
+
+def split(a: Args, x: Array, outs: Sequence[Dims]) -> list[Want]:
+    dim, at, found = a.int("dim") % x.ndim, 0, []
+    for dims in outs:
+        if size(dims):
+            found.append(moved(x, x[along(dim, slice(at, at + dims[dim]))], words(dims)))
+        at += dims[dim]
+    return found

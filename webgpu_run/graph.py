@@ -164,6 +164,8 @@ class Graph:
                 attrs[param.name] = int(value)
             else:
                 attrs[param.name] = _attribute(param.kind, value, values, bad, param.name)
+        last = values[call.args[-1]]
+        op = op.sized(len(last.items) if isinstance(last, ValueList) else 1)
         outs = self._outputs(op, call.args[-1], bad)
         if op.alias and op.alias in tensors:
             source = self.tensors[self.tensors[tensors[op.alias]].root]

@@ -11,7 +11,7 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -212,6 +212,10 @@ class Op:
     make: Callable[[Case, np.random.Generator], dict[str, Array]] | None = None
     cases: tuple[Case, ...] = ()
     remember: Reference | None = None  # what the caches hold afterwards, where they are memory of the op's own
+
+    def sized(self, count: int) -> Op:
+        """With so many outputs, where the schema leaves their number to the call (`-> [out*]`)."""
+        return replace(self, outs=tuple(f"out{i}" for i in range(count))) if self.outs == ("out*",) else self
 
     @property
     def short(self) -> str:

@@ -17,7 +17,7 @@ from .errors import RunError, UsageError
 from .execute import CallStats
 from .model import Runner
 from .op import GPU, PLAIN, SOFTWARE, Array, Case, Op, Profile, load_all
-from .opgraph import args_of, arrays_of, is_constant, single, with_limits
+from .opgraph import args_of, arrays_of, is_constant, single, sized, with_limits
 from .progress import Progress
 from .roofline import Roofline
 from .shapes import Dims
@@ -83,6 +83,7 @@ def kinds(device: Device) -> Iterator[tuple[Profile, Device]]:
 
 def rows(op: Op, device: Device, repeat: int, roof: Roofline | None) -> Iterator[Row]:
     for index, case in enumerate(op.cases):
+        op = sized(op, case)
         for live in ({}, *case.live):
             seen: list[Any] = []
             failed, ran = None, False

@@ -142,6 +142,11 @@ def names_of(op: Op) -> list[str]:
     return [p.name for p in op.params if p.kind == "tensor"]
 
 
+def sized(op: Op, case: Case) -> Op:
+    """The op with as many outputs as the case has."""
+    return op.sized(len(op.plan(Args(case.dims, case.attrs), ANY).outs)) if op.outs == ("out*",) else op
+
+
 def args_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None) -> Args:
     """What a plan or a reference of the case sees, at the largest dims or with some of them live."""
     top = {k: v for k, v in case.dims.items() if k not in op.outs}

@@ -1,6 +1,7 @@
 // Rows, normalised first where NORM is 1, rounded to the 8-bit steps of their own range: a workgroup a row, its lanes each
 // with every WG-th 8 k. With PACKED they go out in pairs (see q8_int.wgsl) with the size of their steps beside them, else in
 // f32.
+// include: row_grid
 // include: q8_range
 struct Params { rows: u32, first: u32, eps: f32 }
 
@@ -10,13 +11,7 @@ struct Params { rows: u32, first: u32, eps: f32 }
 @group(0) @binding(3) var<storage, read_write> t_out: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read_write> t_sizes: array<f32>;
 
-@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
-) {
-  let at = wid.y * count.x + wid.x;
+fn run(at: u32, lane: u32) {
   if (at >= params.rows) { return; }
   let base = at * (K / 4);
   look_through(base, lane, WG);

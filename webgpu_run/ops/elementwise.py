@@ -91,12 +91,15 @@ unary("aten.log.default", "log(x)", np.log, make=positive)
 unary("aten.logical_not.default", "select(OUT_T(0), OUT_T(1), x == IN_T(0))", lambda x: x == 0)
 
 
-def binary_step(a: Args, expr: str, limits: Limits) -> tuple[tuple[int, ...], Step | None, str]:
-    """Output dims, the step, the route: flat and four wide where the shapes are equal, strided otherwise."""
+def binary_step(a: Args, expr: str, limits: Limits, both: str = "") -> tuple[tuple[int, ...], Step | None, str]:
+    """Output dims, the step, the route: flat and four wide where the shapes are equal, strided otherwise.
+
+    The expression sees a and b as `both`, by default the wider of their types.
+    """
     out = broadcast(a["a"], a["b"])
     count = prod(out)
     t_a, t_b = wgsl_type(a.dtypes.get("a", "float32")), wgsl_type(a.dtypes.get("b", "float32"))
-    both = "f32" if "f32" in (t_a, t_b) else "i32"
+    both = both or ("f32" if "f32" in (t_a, t_b) else "i32")
     t_out = wgsl_type(a.dtypes.get("out", "float32"))
     params: tuple[tuple[str, int | float | tuple[int, ...]], ...] = (("alpha", a.num("alpha", 1.0)),)
     if not count:

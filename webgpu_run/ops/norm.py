@@ -1,4 +1,4 @@
-"""aten.native_layer_norm and native_group_norm: mean, variance and an affine map, a workgroup a row or a group."""
+"""Norms by mean and variance with an affine map: of a row or a group, a workgroup each, or of a batch long seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import prod
+from ..shapes import ceil_div, prod
+
+WG = 64
 
 
 def normalised(x: Array, eps: float) -> tuple[Array, Array, Array]:
@@ -97,3 +99,48 @@ def group_norm(a: Args, limits: Limits) -> Plan:
         return Plan((x, stats, stats), (), "empty")
     rows = x[0] * groups
     return Plan((x, stats, stats), (_step(a, rows, prod(x) // rows, prod(x[2:]), x[1], limits),), "groups")
+
+
+def batch_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    lead = (1, -1, *(1,) * (len(a["x"]) - 2))
+    per = {k: v.astype(np.float64).reshape(lead) for k, v in t.items() if k != "x"}
+    y = (t["x"].astype(np.float64) - per["mean"]) / np.sqrt(per["var"] + a.num("eps"))
+    return [_affine(a, per, y), np.empty(0, np.float32), np.empty(0, np.float32)]
+
+
+def batch_make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    return {"var": rng.uniform(0.1, 4, a["var"]).astype(np.float32)}
+
+
+@op(
+    "aten._native_batch_norm_legit_no_training.default",
+    "x weight? bias? mean var _ eps:num -> [out,saved_mean,saved_rstd]",
+    reference=batch_reference,
+    make=batch_make,
+    cases=(
+        Case(
+            {"x": (2, 6, 3, 5), "weight": (6,), "bias": (6,), "mean": (6,), "var": (6,)},
+            {"eps": 1e-5},
+            ({"x": (1, 6, 2, 5)}, {"x": (2, 6, 1, 1)}),
+        ),
+        Case({"x": (3, 37), "mean": (37,), "var": (37,)}, {"eps": 1e-3}, ({"x": (1, 37)},)),
+    ),
+)
+def batch_norm(a: Args, limits: Limits) -> Plan:
+    """By the mean and variance that training left; what it would save of this batch is empty."""
+    x = a["x"]
+    need(len(x) >= 2, f"{list(x)} has no channels")
+    for name in ("weight", "bias", "mean", "var"):
+        need(name not in a or a[name] == x[1:2], f"{name} does not have {x[1]} elements")
+    outs = (x, (0,), (0,))
+    if not prod(x):
+        return Plan(outs, (), "empty")
+    step = Step(
+        "batch_norm",
+        (("count", prod(x)), ("channel", prod(x[2:])), ("channels", x[1]), ("eps", a.num("eps"))),
+        fold(ceil_div(prod(x), WG), limits, f"{prod(x)} elements"),
+        (("WG", WG), ("WEIGHT", int("weight" in a)), ("BIAS", int("bias" in a))),
+        rename=tuple((n, "mean") for n in ("weight", "bias") if n not in a),
+        work=(8 * prod(x), 4 * prod(x)),
+    )
+    return Plan(outs, (step,), "lanes")

@@ -131,3 +131,37 @@ def constant_pad_nd(a: Args, limits: Limits) -> Plan:
         out_base = sum(max(p, 0) * s for (p, _), s in zip(pads, target, strict=True))
         steps.append(copy_step(kept, source, target, limits, in_base=in_base, out_base=out_base))
     return Plan((out,), tuple(steps), "strided")
+
+
+def _parts(a: Args) -> list[tuple[int, int]]:
+    """(first index, number of indices) of every part along the dim."""
+    sizes: tuple[int, ...] = a.attrs["sizes"]
+    return [(sum(sizes[:i]), n) for i, n in enumerate(sizes)]
+
+
+def split_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    dim = wrap(a.int("dim"), len(a["x"]))
+    return [np.take(t["x"], range(first, first + n), dim) for first, n in _parts(a)]
+
+
+@op(
+    "aten.split_with_sizes_copy.default",
+    "x sizes:shape dim:int -> [out*]",
+    reference=split_reference,
+    cases=(
+        Case({"x": (3, 7, 5)}, {"sizes": (2, 4, 1), "dim": 1}, ({"x": (1, 7, 5)}, {"x": (2, 7, 3)})),
+        Case({"x": (5, 8)}, {"sizes": (4, 4), "dim": -1}, ({"x": (1, 8)}, {"x": (4, 8)})),
+        Case({"x": (6, 3)}, {"sizes": (6,), "dim": 0}),
+    ),
+)
+def split_with_sizes_copy(a: Args, limits: Limits) -> Plan:
+    x, dim, sizes = a["x"], wrap(a.int("dim"), len(a["x"])), a.attrs["sizes"]
+    need(min(sizes, default=0) >= 0 and sum(sizes) == x[dim], f"{list(x)} can't be split into {list(sizes)} at {dim}")
+    strides, outs, steps = strides_of(x), [], []
+    for i, (first, n) in enumerate(_parts(a)):
+        out = (*x[:dim], n, *x[dim + 1 :])
+        outs.append(out)
+        if prod(out):
+            rename = (("out", f"out{i}"),)
+            steps.append(copy_step(out, strides, strides_of(out), limits, in_base=first * strides[dim], rename=rename))
+    return Plan(tuple(outs), tuple(steps), "strided" if steps else "empty")

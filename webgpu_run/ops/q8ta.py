@@ -1,0 +1,183 @@
+"""et_vk.q8ta_*: tensors in 8 bits with one scale and zero point each, in and out; linears of such rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, fold, need, op, unsupported
+from ..shapes import align, ceil_div, prod, rows_of
+from .elementwise import binary_step, unary_step
+from .rearrange import pixel_shuffle, shuffle_reference
+
+WG = 64
+_BYTES = {"x": "int8", "out": "int8"}
+_SCALES = {"scale": 0.05, "zero": -3, "out_scale": 0.08, "out_zero": 5}
+
+
+def _number(x: float) -> str:
+    """A float32 as WGSL writes it."""
+    return f"{float(np.float32(x))!r}"
+
+
+def _real(x: Array, scale: float, zero: int) -> Array:
+    real: Array = (x.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+    return real
+
+
+def _steps(x: Array, inverse: float, zero: int) -> Array:
+    steps: Array = np.clip(np.rint(x * np.float32(inverse)) + zero, -128, 127).astype(np.int32)
+    return steps
+
+
+def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    """Bytes over their whole range."""
+    return {n: rng.integers(-128, 128, dims).astype(np.int8) for n, dims in a.dims.items() if a.dtypes[n] == "int8"}
+
+
+def _requantize(a: Args, limits: Limits, inverse: float, *, least: bool = False) -> Step:
+    """x as a number, not below zero if `least`, to the steps of the output."""
+    real = f"(OUT_F(x) - OUT_F({_number(a.int('zero'))})) * params.a"
+    real = f"max({real}, OUT_F(0))" if least else real
+    text = f"clamp(round({real} * params.b) + OUT_F({_number(a.int('out_zero'))}), OUT_F(-128), OUT_F(127))"
+    wide = "vec4<f32>" if prod(a["x"]) % 4 == 0 else "f32"
+    return unary_step(a, text.replace("OUT_F", wide), limits, (a.num("scale"), inverse))
+
+
+def relu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x = np.maximum(_real(t["x"], a.num("scale"), a.int("zero")), 0)
+    return [_steps(x, 1 / a.num("out_scale"), a.int("out_zero"))]
+
+
+@op(
+    "et_vk.q8ta_relu.default",
+    "x scale:num zero:int out_scale:num out_zero:int -> out",
+    reference=relu_reference,
+    make=make,
+    cases=(
+        Case({"x": (4, 8)}, _SCALES, ({"x": (2, 8)}, {"x": (1, 8)}), _BYTES),
+        Case({"x": (7, 5)}, _SCALES, ({"x": (3, 5)},), _BYTES),
+    ),
+)
+def relu(a: Args, limits: Limits) -> Plan:
+    need(a.num("out_scale") > 0, f"scale {a.num('out_scale')}")
+    if not prod(a["x"]):
+        return Plan((a["x"],), (), "empty")
+    return Plan((a["x"],), (_requantize(a, limits, 1 / a.num("out_scale"), least=True),), "lanes")
+
+
+def add_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x, y = (_real(t[n], a.num(f"{n}_scale"), a.int(f"{n}_zero")) for n in "ab")
+    return [_steps(x + np.float32(a.num("alpha")) * y, 1 / a.num("out_scale"), a.int("out_zero"))]
+
+
+@op(
+    "et_vk.q8ta_add.default",
+    "a b a_scale:num a_zero:int b_scale:num b_zero:int out_scale:num out_zero:int alpha:num -> out",
+    reference=add_reference,
+    make=make,
+    cases=tuple(
+        Case(
+            {"a": (3, n), "b": (3, n)},
+            {"a_scale": 0.05, "a_zero": 1, "b_scale": 0.1, "b_zero": 3, "out_scale": 0.08, "out_zero": -2, "alpha": 2},
+            ({"a": (1, n), "b": (1, n)},),
+            {"a": "int8", "b": "int8", "out": "int8"},
+        )
+        for n in (8, 7)
+    ),
+)
+def add(a: Args, limits: Limits) -> Plan:
+    need(a.num("out_scale") > 0, f"scale {a.num('out_scale')}")
+    x, y = (f"({n} - BOTH_T({_number(a.int(f'{n}_zero'))})) * BOTH_T({_number(a.num(f'{n}_scale'))})" for n in "ab")
+    steps = f"round(({x} + BOTH_T(params.alpha) * ({y})) * BOTH_T({_number(1 / a.num('out_scale'))}))"
+    text = f"clamp({steps} + BOTH_T({_number(a.int('out_zero'))}), BOTH_T(-128), BOTH_T(127))"
+    out, step, route = binary_step(a, text, limits, "f32")
+    return Plan((out,), (step,) if step else (), route)
+
+
+def shuffled_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x = _real(shuffle_reference(a, t)[0], a.num("scale"), a.int("zero"))
+    return [_steps(x, a.num("inverse"), a.int("out_zero"))]
+
+
+@op(
+    "et_vk.q8ta_pixel_shuffle.default",
+    "x scale:num zero:int inverse:num out_zero:int factor:int -> out",
+    reference=shuffled_reference,
+    resources=lambda a, limits: {"moved": Resource(max(4 * prod(a["x"]), 16))},
+    make=make,
+    cases=(
+        Case(
+            {"x": (2, 8, 2, 3)},
+            {"scale": 0.05, "zero": -3, "inverse": 12.5, "out_zero": 5, "factor": 2},
+            ({"x": (1, 8, 1, 3)},),
+            _BYTES,
+        ),
+        Case({"x": (9, 3, 5)}, {"scale": 0.1, "zero": 7, "inverse": 10, "out_zero": 7, "factor": 3}, (), _BYTES),
+    ),
+)
+def shuffle(a: Args, limits: Limits) -> Plan:
+    """Moved first, then to the output's own steps."""
+    moved = pixel_shuffle(a, limits)
+    if not moved.steps:
+        return moved
+    first = replace(moved.steps[0], rename=(("out", "moved"),))
+    last = replace(_requantize(a, limits, a.num("inverse")), rename=(("x", "moved"),))
+    return Plan(moved.outs, (first, last), "strided")
+
+
+# -- linears -----------------------------------------------------------------------------------------------------------
+
+
+def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    x = t["x"].astype(np.int64) - a.int("zero")
+    out = (x @ t["w"].astype(np.int64).T) * (a.num("scale") * t["scales"].astype(np.float64)[: a["w"][0]])
+    return [out + t["bias"].astype(np.float64)[: out.shape[-1]] if "bias" in a else out]
+
+
+def linear_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
+    """Rows of weights in whole words, zeros after their end."""
+    n, k = t["w"].shape
+    w = np.zeros((n, align(k, 4)), np.int8)
+    w[:, :k] = t["w"]
+    return {"w": Packed(w.view(np.uint32))}
+
+
+def linear_make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    return {**make(a, rng), "scales": rng.uniform(0.01, 0.1, a["scales"]).astype(np.float32)}
+
+
+def _linear_case(m: int, k: int, n: int, *live: int, bias: bool = False) -> Case:
+    dims = {"x": (m, k), "w": (n, k), "sums": (n,), "scales": (n,)} | ({"bias": (n,)} if bias else {})
+    dtypes = {"x": "int8", "w": "int8", "sums": "int32"}
+    return Case(dims, {"scale": 0.024, "zero": -14}, tuple({"x": (s, k)} for s in live), dtypes)
+
+
+@op(
+    "et_vk.linear_q8ta_q8csw.default",
+    "x scale:num zero:int w! sums! scales! bias?! -> out",
+    reference=linear_reference,
+    pack=linear_pack,
+    make=linear_make,
+    cases=(_linear_case(5, 32, 16, 1, 3, bias=True), _linear_case(3, 37, 11, 1)),
+)
+def linear(a: Args, limits: Limits) -> Plan:
+    (n, k), m = a["w"], rows_of(a["x"])
+    need(a["x"][-1] == k, f"x has rows of {a['x'][-1]}, the weight takes {k}")
+    for name in ("scales", "bias"):
+        need(name not in a or prod(a[name]) >= n, f"{name} has dims {list(a.get(name) or ())} for {n} columns")
+    unsupported(a.dtypes.get("x", "int8") == "int8", "only rows of int8 have a kernel")
+    out = (*a["x"][:-1], n)
+    if not m:
+        return Plan((out,), (), "empty")
+    step = Step(
+        "linear_q8csw",
+        (("count", m * n), ("n", n), ("k", k), ("zero", a.int("zero")), ("scale", a.num("scale"))),
+        fold(ceil_div(m * n, WG), limits, f"{m} x {n} outputs"),
+        (("WG", WG), ("BIAS", int("bias" in a))),
+        rename=() if "bias" in a else (("bias", "scales"),),
+        work=(n * k + 4 * m * (k + n), 2 * m * n * k),
+    )
+    return Plan((out,), (step,), "gemv" if m == 1 else "gemm")
