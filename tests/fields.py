@@ -224,6 +224,25 @@ def qparams(a: Args, limits: Limits) -> Wanted:
     return "rows", [Want("choose_qparams", params, rows, consts={"WG": wg})]
 
 
+def pick(a: Args, limits: Limits) -> Wanted:
+    """Parts of whole vectors of four over the last row: as many as there may be, each as short as that allows."""
+    *lead, count = a["x"]
+    base, lanes = (size(lead) - 1) * count, limits.profile.workgroup
+    fours = (base + count - 1) // 4 - base // 4 + 1
+    most = min(64 if limits.profile.tiled else 8, up(fours, lanes))
+    chunk = next(n for n in range(1, fours + 1) if up(fours, n) <= most)
+    parts = len(range(0, fours, chunk))
+    params = {"base": base, "count": count, "chunk": chunk, "parts": parts}
+
+    def step(name: str, groups: int, **consts: int) -> Want:
+        return Want(f"pick_{name}", params, groups, consts={"WG": lanes, **consts})
+
+    if a["how"] == (0,):
+        return "greedy", [step("parts", parts, SUMS=0), step("best", 1, WG=0)]
+    drawn = [step("sums", parts), step("ends", 1), step("list", parts), step("draw", 1, WG=64)]
+    return "drawn", [step("parts", parts, SUMS=3 * 256), *drawn]
+
+
 def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
     """Route and dispatches; None where another file works them out."""
     out, short = plan.outs[0], op.short
@@ -259,6 +278,8 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return line(op, a)
     if short.endswith("_norm") or "batch_norm" in short:
         return norm(op, a, limits)
+    if short == "pick":
+        return pick(a, limits)
     if short == "choose_qparams_affine":
         return qparams(a, limits)
     kernels = {s.kernel for s in plan.steps}
@@ -292,23 +313,22 @@ def check_step(step: Step, want: Want, limits: Limits, what: str) -> None:
     windows = [(w.offset, w.nbytes) for _, w in step.windows]
     assert windows == ([want.window] if want.window else []), f"{what}: binds {windows}, expected {want.window}"
     numbers = {name: value for name, value in step.consts if not isinstance(value, str)}
-    assert numbers == {"WG": 64} | want.consts, f"{what}: constants {numbers}, expected {want.consts}"
+    known = {name: n for name, n in ({"WG": 64} | want.consts).items() if n or name != "WG"}  # 0: it has one lane
+    assert numbers == known, f"{what}: constants {numbers}, expected {known}"
 
 
-def check(op: Op, a: Args, plan: Plan, limits: Limits) -> bool:
-    """The plan is the one that these shapes need, field by field; False for an op that is not known here."""
+def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
+    """The plan is the one that these shapes need, field by field."""
     if op.short in fields_q4.LINEAR:
         fields_q4.check(op, a, plan, limits)
-        return True
+        return
     if op.short in fields_attention.CACHED:
         fields_attention.check(op, a, plan, limits)
-        return True
+        return
     found = wanted(op, a, plan, limits)
-    if found is None:
-        return False
+    assert found is not None, f"{op.name}: no one has worked out its plans a second time"
     route, steps = found
     assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
     assert len(plan.steps) == len(steps), f"{op.name}: {len(plan.steps)} dispatches, expected {len(steps)}"
     for i, (step, want) in enumerate(zip(plan.steps, steps, strict=True)):
         check_step(step, want, limits, f"{op.name}, dispatch {i}")
-    return True
