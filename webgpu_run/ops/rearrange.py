@@ -149,7 +149,7 @@ def split_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     "x sizes:shape dim:int -> [out*]",
     reference=split_reference,
     cases=(
-        Case({"x": (3, 7, 5)}, {"sizes": (2, 4, 1), "dim": 1}, ({"x": (1, 7, 5)}, {"x": (2, 7, 3)})),
+        Case({"x": (3, 7, 5)}, {"sizes": (2, 3, 2), "dim": 1}, ({"x": (1, 7, 5)}, {"x": (2, 7, 3)})),
         Case({"x": (5, 8)}, {"sizes": (4, 4), "dim": -1}, ({"x": (1, 8)}, {"x": (4, 8)})),
         Case({"x": (6, 3)}, {"sizes": (6,), "dim": 0}),
     ),
