@@ -38,16 +38,19 @@ def window(m: int, row: int, limits: Limits) -> int:
     return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
 
 
-def rounding(m: int, k: int, limits: Limits, *, norm: bool, eps: float, pairs: bool) -> list[dict[str, Any]]:
-    """The dispatches that round rows before a linear: a window of f32 rows each, or all from storage."""
+def ready(
+    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool
+) -> list[dict[str, Any]]:
+    """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
     held = window(m, 4 * k, limits) if profile.images else m
-    consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm), "PACKED": int(pairs)}
+    consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
+    consts |= {"ROUND": int(rounded), "PACKED": int(pairs)}
     found: list[dict[str, Any]] = []
     for first in range(0, m, held):
         live = min(held, m - first)
         params = {"rows": live, "first": first, "eps": eps}
-        step = {"kernel": "q8_pack" + "_subgroup" * profile.shuffle, "params": params, "consts": consts}
+        step = {"kernel": "ready_rows" + "_subgroup" * profile.shuffle, "params": params, "consts": consts}
         at = {"at": (first * k * 4, held * k * 4)} if profile.images else {}
         found.append({**step, "grid": (*spread(live, limits), 1), **at})
     return found
@@ -92,12 +95,8 @@ def expected(
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
-    if "round" in forms and not fresh:
-        found = rounding(m, k, limits, norm="norm" in forms, eps=eps, pairs=packed)
-    elif "norm" in forms and m > 1:
-        params = {"rows": m, "width": k // 4, "eps": eps}
-        grid = (*spread(m, limits), 1)
-        found.append({"kernel": "rms_norm_vec4", "params": params, "grid": grid, "consts": {"WG": profile.workgroup}})
+    if ("round" in forms and not fresh) or ("norm" in forms and m > 1):
+        found = ready(m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed)
     for first in range(0, m, held):
         live = min(held, m - first)
         params = {

@@ -1,4 +1,4 @@
-// Rows that q8_pack.wgsl has rounded: a vec4 has the four pairs of 8 k, and every row the size of its steps.
+// Rows that ready_rows.wgsl has rounded: a vec4 has the four pairs of 8 k, and every row the size of its steps.
 // include: q8_int
 @group(0) @binding(3) var<uniform> t_x: array<vec4<u32>, WINDOW * K / 8>;
 @group(0) @binding(4) var<storage, read> t_sizes: array<f32>;

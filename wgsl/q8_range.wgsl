@@ -19,6 +19,8 @@ fn look_through(base: u32, lane: u32, lanes: u32) {
     for (var i = lane; i < K / 4; i += lanes) { row.square += dot(t_x[base + i], t_x[base + i]); }
     norm = inverseSqrt(row_joined(row, lane).square / f32(K) + params.eps);
   }
+  size = 1.0;
+  if (ROUND == 0) { return; }
   for (var i = lane; i < K / 4; i += lanes) {
     let v = t_x[base + i] * norm * weight(i);
     row.low = min(row.low, min(min(v.x, v.y), min(v.z, v.w)));

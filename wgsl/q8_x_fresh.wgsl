@@ -4,6 +4,8 @@
 // include: q8_shared
 // include: q8_range
 // include: row_subgroup
+const ROUND: u32 = 1;
+
 @group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, K / 4>;
 @group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
 

@@ -140,24 +140,12 @@ def source(
 ) -> Source:
     """Many rows are normalised and rounded once, into scratch: cheaper than every strip doing it for itself."""
     fresh = m == 1 and limits.profile.shuffle
-    if rounded and not fresh:
+    if (rounded and not fresh) or (norm is not None and m > 1):
         window = padded_rows(m, k, limits) if not limits.profile.images else 1 if m == 1 else window_rows(k, limits)
-        steps = tuple(q8.round_steps(m, k, window, eps, x, norm, limits, packed=not tiled))
-        return Source("normed", "none", steps, "" if tiled else "packed")
-    if norm is not None and m > 1:
-        return Source("normed", "none", (_norm_step(m, k, eps, x, norm, limits),))
+        packed = rounded and not tiled
+        steps = q8.ready_steps(m, k, window, eps, x, norm, limits, rounded=rounded, packed=packed)
+        return Source("normed", "none", tuple(steps), "packed" if packed else "")
     return Source(x, norm or "none", (), "fresh" if rounded else "", norm is not None)
-
-
-def _norm_step(m: int, k: int, eps: float, x: str, norm: str, limits: Limits) -> Step:
-    return Step(
-        "rms_norm_vec4",
-        (("rows", m), ("width", k // 4), ("eps", eps)),
-        fold(m, limits),
-        (("WG", limits.profile.workgroup),),
-        rename=(("x", x), ("weight", norm), ("out", "normed")),
-        work=(8 * m * k, 4 * m * k),
-    )
 
 
 def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:

@@ -1,4 +1,4 @@
-"""Rows in 8-bit steps: scale and zero point from each row's own range, and the dispatches that round rows to them."""
+"""Rows in 8-bit steps: scale and zero point from each row's own range, and the dispatches that make rows ready."""
 
 from __future__ import annotations
 
@@ -28,31 +28,35 @@ def rounded(x: Array, scale: Array, zero: Array) -> Array:
     return stepped
 
 
-def round_steps(
-    m: int, k: int, window: int, eps: float, x: str, norm: str | None, limits: Limits, *, packed: bool
+def ready_steps(
+    m: int, k: int, window: int, eps: float, x: str, norm: str | None, limits: Limits, *, rounded: bool, packed: bool
 ) -> Iterator[Step]:
-    """m rows, normalised first where there is a norm, into `normed`; as pairs with their `sizes`, or in f32.
+    """m rows, normalised where there is a norm, rounded if asked for, into `normed`: packed with their `sizes`, or f32.
 
     Software adapters read x through a uniform window a dispatch: from storage it costs ten times as much.
     """
     profile = limits.profile
     uniform = profile.images
+    rename = [("x", x), ("norm", norm or ("none" if uniform else x)), ("out", "normed")]
+    if not packed:
+        rename.append(("sizes", "none1"))
     for first in range(0, m, window):
         live = min(window, m - first)
         yield Step(
-            "q8_pack_subgroup" if profile.shuffle else "q8_pack",
+            "ready_rows_subgroup" if profile.shuffle else "ready_rows",
             (("rows", live), ("first", first), ("eps", eps)),
             fold(live, limits, f"{live} rows"),
             (
                 ("WG", 8 if profile.shuffle else profile.workgroup),
                 ("K", k),
                 ("NORM", int(norm is not None)),
+                ("ROUND", int(rounded)),
                 ("PACKED", int(packed)),
                 ("SPACE", "uniform" if uniform else "storage, read"),
                 ("X_SIZE", f", {window * k // 4}" if uniform else ""),
                 ("NORM_SIZE", f", {k // 4 if norm else 1}" if uniform else ""),
             ),
             ((x, Window(first * k * 4, window * k * 4)),) if uniform else (),
-            (("x", x), ("norm", norm or ("none" if uniform else x)), ("out", "normed")),
-            (live * k * (6 if packed else 8), 6 * live * k),
+            tuple(rename),
+            (live * k * (6 if packed else 8), (6 if rounded else 4) * live * k),
         )

@@ -1,2 +1,0 @@
-// include: q8_pack_body
-// include: row_subgroup

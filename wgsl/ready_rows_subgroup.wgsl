@@ -1,0 +1,2 @@
+// include: ready_rows_body
+// include: row_subgroup
