@@ -36,7 +36,7 @@ KINDS: Mapping[str, Kind] = {
     "tiny_dyn": Kind("4-bit weights and embedding, dynamic length"),
     "tiny_tutorial": Kind("flags of the official Vulkan tutorial: 8da4w, group 64, fp32 embedding", ROUNDED, 5),
     "tiny_8da4w": Kind("8da4w, group 32, 4-bit embedding", ROUNDED, 11),
-    "tiny_mixed": Kind("8da4w with one layer left in fp32"),
+    "tiny_mixed": Kind("8da4w with one layer left in fp32", ROUNDED),
     "tiny_fp16": Kind("force_fp16", HALF, 21),
     "tiny_qwen25": Kind("Qwen 2.5 type: Hugging Face rotary embedding, qkv bias"),
     "tiny_qwen3": Kind("Qwen 3 type: q and k norms, head_dim not dim / heads"),

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kinds import FIXTURES, KINDS, golden, measure, open_kind
+from kinds import FIXTURES, KINDS, ROUNDED, golden, measure, open_kind
 
 from webgpu_run import pte, ptewrite
 from webgpu_run.device import Device
 from webgpu_run.errors import FormatError
 from webgpu_run.model import Model, load
+from webgpu_run.numerics import Check, Stepper
 from webgpu_run.op import Array
 from webgpu_run.vk import Constant, OperatorCall, VkGraph, VkTensor
 from webgpu_run.vkwrite import program_of
@@ -32,11 +33,23 @@ UNFUSED = ("tiny_tutorial", "tiny_8da4w", "tiny_mixed", "tiny_qwen25", "tiny_qwe
 
 @pytest.mark.parametrize("name", UNFUSED)
 def test_kind_as_written(name: str, device: Device) -> None:
-    """The same without fusion: the ops as the exporter spells them."""
+    """The same without fusion: the ops as the exporter spells them.
+
+    Where rows are rounded to 8 bits, one early rounding that goes the other way is in the cache for all calls after it:
+    there each op is held against its reference instead.
+    """
     found = measure(open_kind(name, device, fuse=False), golden(name)[:11])
     assert found.relative <= KINDS[name].limit, found
-    assert found.exact >= found.calls - KINDS[name].loose, found
     assert found.agree == found.rows, found
+    if KINDS[name].limit != ROUNDED:
+        assert found.exact == found.calls, found
+        return
+    model, check = open_kind(name, device, fuse=False), Check()
+    for runner in model.runners:
+        runner.visitor = Stepper([check], inputs=True)
+    measure(model, golden(name)[:3])
+    assert check.compared > 100
+    assert max(check.worst.values()) <= 1e-10, check.worst
 
 
 @pytest.mark.parametrize("name", ["tiny_emb8", "tiny_nosdpa"])
