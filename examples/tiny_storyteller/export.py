@@ -35,11 +35,12 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 MAX_SEQ, MAX_CONTEXT = 513, 1024  # the longest call is MAX_SEQ - 1 tokens
-PROMPTS = ("Once upon a time", "The little Fox said to the Hen,", "One cold winter night an old man")
+PROMPTS = ("Once upon a time", "The little fox said to the hen,", "One cold winter night an old man")
 LONG = (
-    "There was once a farmer who had a fine olive orchard. He was very industrious, and the farm always prospered under"
-    " his care. But he knew that his three sons despised the farm work, and were eager to make wealth fast, through"
-    " adventure. When the farmer was old, and felt that his time had come to die, he called the three sons to him."
+    "There was once a small brown bear named Pearl who lived in a cave by the river. She had a blue kite, and it could fly"
+    " higher than the church tower. One windy morning she took the kite and went up the hill. Her friend Tom the hedgehog"
+    " held the string. Then the wind blew hard, and the kite was gone! Pearl looked in the meadow and behind the mill. She"
+    " sat down on a stone and cried. Just then an old owl flew over the trees."
 )
 
 
@@ -118,7 +119,7 @@ def main() -> None:
     ap.add_argument("--work", type=Path, default=Path("work"), help="directory used by train.py (default: work)")
     ap.add_argument("--out", type=Path, default=Path("out"), help="where the model files go (default: out)")
     ap.add_argument("--fixtures", type=Path, help="also write the goldens here")
-    ap.add_argument("--tokens", type=int, default=96, help="length of the greedy texts (default: 96)")
+    ap.add_argument("--tokens", type=int, default=300, help="most tokens of a greedy text (default: 300)")
     args = ap.parse_args()
 
     from executorch.examples.models.llama import export_llama_lib
