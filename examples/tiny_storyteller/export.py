@@ -37,10 +37,10 @@ from torch import Tensor, nn
 MAX_SEQ, MAX_CONTEXT = 513, 1024  # the longest call is MAX_SEQ - 1 tokens
 PROMPTS = ("Once upon a time", "The little fox said to the hen,", "One cold winter night an old man")
 LONG = (
-    "There was once a small brown bear named Pearl who lived in a cave by the river. She had a blue kite, and it could fly"
-    " higher than the church tower. One windy morning she took the kite and went up the hill. Her friend Tom the hedgehog"
-    " held the string. Then the wind blew hard, and the kite was gone! Pearl looked in the meadow and behind the mill. She"
-    " sat down on a stone and cried. Just then an old owl flew over the trees."
+    "There was once a small brown bear named Pearl who lived in a cave by the river. She had a blue kite, and it could"
+    " fly higher than the church tower. One windy morning she took the kite and went up the hill. Her friend Tom the"
+    " hedgehog held the string. Then the wind blew hard, and the kite was gone! Pearl looked in the meadow and behind"
+    " the mill. She sat down on a stone and cried. Just then an old owl flew over the trees."
 )
 
 
