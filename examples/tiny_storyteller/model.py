@@ -73,6 +73,12 @@ class Attention(nn.Module):
         self.wv = Linear(cfg.dim, self.kv_heads * self.head_dim)
         self.wo = Linear(cfg.dim, cfg.dim)
 
+    @torch.no_grad()
+    def copy_init(self) -> None:
+        """To attend to a token is, to begin with, to say it again: the output projection undoes the values'."""
+        v = self.wv.weight.view(self.kv_heads, 1, self.head_dim, -1).expand(-1, self.heads // self.kv_heads, -1, -1)
+        self.wo.weight.copy_(0.35 * v.reshape(self.heads * self.head_dim, -1).T)
+
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         b, s, d = x.shape
         q = rotate(self.wq(x).view(b, s, self.heads, -1), table).transpose(1, 2)
@@ -117,8 +123,12 @@ class Llama(nn.Module):
         self.register_buffer("table", rope_table(cfg, max_len), persistent=False)
         for name, p in self.named_parameters():
             if p.ndim == 2:
-                depth = (2 * cfg.n_layers) ** -0.5 if name.endswith(("wo.weight", "w2.weight")) else 1.0
-                nn.init.normal_(p, std=0.04 if p is self.tok_embeddings.weight else depth * p.shape[1] ** -0.5)
+                depth = (2 * cfg.n_layers) ** -0.5 if name.endswith("w2.weight") else 1.0
+                # The token must not drown in what the layers add to it, or no later position can copy it.
+                nn.init.normal_(p, std=0.3 if p is self.tok_embeddings.weight else depth * p.shape[1] ** -0.5)
+        nn.init.constant_(self.norm.weight, 0.15)  # such embeddings are also the output layer
+        for layer in self.layers:
+            layer.attention.copy_init()
 
     def set_quant(self, on: bool) -> None:
         """Fake 4-bit weights everywhere, the (tied) embedding included."""
