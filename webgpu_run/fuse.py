@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from .op import Limits
+from .op import Limits, load_all
 from .ops import attention_q4gsw, q4, q8
 from .rewrite import Rewrite, drop_unused, drop_views, merge_symints
 from .sampling import WORDS
@@ -300,7 +300,10 @@ PASSES: tuple[Pass, ...] = (
 
 
 def fuse(vk: VkGraph, limits: Limits) -> VkGraph:
-    """All passes."""
+    """All passes; a graph with a call that lacks arguments is left as it is, to be refused with its own words."""
+    ops = load_all()
+    if any(c.name in ops and len(c.args) != len(ops[c.name].params) + 1 for c in vk.chain):
+        return vk
     for step in PASSES:
         vk = step(vk, limits)
     return vk
