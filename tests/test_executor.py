@@ -284,3 +284,17 @@ def test_loading_holds_the_weights_once(tmp_path: Path) -> None:
         files.append(path.stat().st_size)
     assert files[1] - files[0] > 120_000_000
     assert peaks[1] - peaks[0] < (files[1] - files[0]) * 1.15  # a software adapter's memory is ours too
+
+
+def test_more_dispatches_than_a_query_set_has_room_for_are_all_timed(device: Device) -> None:
+    b = Builder()
+    x = b.input((4,))
+    for _ in range(2100):
+        x = b.call("aten.sigmoid.default", x)
+    b.output(x)
+    stats = CallStats()
+    b.runner(device).call([np.ones(4, np.float32)], stats, timed=True)
+    assert [d.node for d in stats.timed] == list(range(2100))
+    begins = [d.begin_ns for d in stats.timed]
+    assert begins == sorted(begins)
+    assert stats.gpu_ns == sum(d.gpu_ns for d in stats.timed) > 0

@@ -21,7 +21,7 @@ from .shapes import Dims, align, prod
 
 __all__ = ["SLOTS", "CallStats", "Dispatch", "Executor", "Progress", "Ticket", "host_clock"]
 SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
-_QUERIES = 4096
+_QUERIES = 4096  # timestamps of a query set, at most
 # On a software adapter the device takes the processor from us: that is waiting too, and wall time would call it ours.
 # (Windows counts a thread's time in ticks of 16 ms.)
 host_clock = time.perf_counter_ns if os.name == "nt" else time.thread_time_ns
@@ -106,7 +106,7 @@ class Executor:
         self._pending: dict[int, list[_Command]] = {}
         self._staging: dict[tuple[int, int], Any] = {}
         self._calls = 0
-        self._queries: Any = None
+        self._queries: list[tuple[Any, Any]] = []  # query sets and the buffers they are resolved to, as many as needed
         self.readbacks: tuple[int, ...] = self.graph.output_ids
         self._skipped: frozenset[int] = frozenset()
         # an input that only SymInts are read from never has to reach the device
@@ -303,29 +303,33 @@ class Executor:
 
     def _encode_timed(self, encoder: Any, commands: Sequence[_Command]) -> None:
         """A pass a dispatch, each between two timestamps."""
-        use = self.device.wgpu.BufferUsage
-        if self._queries is None:
-            self._queries = self.device.handle.create_query_set(type="timestamp", count=_QUERIES)
-            self._resolved = self.device.handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
-        n = min(len(commands), _QUERIES // 2)
+        use, handle, each = self.device.wgpu.BufferUsage, self.device.handle, _QUERIES // 2
+        while len(self._queries) * each < len(commands):
+            resolved = handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
+            self._queries.append((handle.create_query_set(type="timestamp", count=_QUERIES), resolved))
         for i, c in enumerate(commands):
             writes = {
-                "query_set": self._queries,
-                "beginning_of_pass_write_index": 2 * i,
-                "end_of_pass_write_index": 2 * i + 1,
+                "query_set": self._queries[i // each][0],
+                "beginning_of_pass_write_index": i % each * 2,
+                "end_of_pass_write_index": i % each * 2 + 1,
             }
-            compute = encoder.begin_compute_pass(timestamp_writes=writes) if i < n else encoder.begin_compute_pass()
+            compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(c.objects[0])
             compute.set_bind_group(0, c.objects[1])
             compute.dispatch_workgroups(*c.grid)
             compute.end()
-        if n:
-            encoder.resolve_query_set(self._queries, 0, 2 * n, self._resolved, 0)
+        for (queries, resolved), first in zip(self._queries, range(0, len(commands), each), strict=False):
+            encoder.resolve_query_set(queries, 0, 2 * min(each, len(commands) - first), resolved, 0)
 
     def _collect_times(self, commands: Sequence[_Command], stats: CallStats) -> None:
-        n = min(len(commands), _QUERIES // 2)
-        ticks = np.frombuffer(self.device.handle.queue.read_buffer(self._resolved, 0, n * 16), np.uint64).reshape(n, 2)
-        for c, (begin, end) in zip(commands, ticks, strict=False):
+        left = 16 * len(commands)
+        data = b""
+        for _, resolved in self._queries:
+            data += bytes(self.device.handle.queue.read_buffer(resolved, 0, min(left - len(data), _QUERIES * 8)))
+            if len(data) == left:
+                break
+        ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
+        for c, (begin, end) in zip(commands, ticks, strict=True):
             node = self.graph.nodes[c.node]
             ns = max(0, int(end) - int(begin))
             route, live = self.engine.plans[c.node].route, self.engine.live.get(node.outs[0], ())
