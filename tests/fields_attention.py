@@ -10,7 +10,7 @@ import numpy as np
 from fields_moves import Want, size, strides, up, words
 from fields_q4 import spread, window
 
-from webgpu_run.op import Args, Limits, Op, Plan, Step
+from webgpu_run.op import Args, Limits, Op, Plan, Reach, Step
 from webgpu_run.shapes import Dims
 
 CACHED = ("sdpa_with_kv_cache", "attention", "attention_q4gsw")
@@ -129,19 +129,22 @@ def over_textures(seq: int, heads: int, cache: Dims, scale: float, slot: int, li
             QROWS=rows,
             WINDOW=held,
             BLOCKS=2 if seq == 1 else 1,
-            CACHE=texel(limits),
+            **texels(cache, limits),
         )
         found.append(step | {"at": (first * heads * dim * 4, held * heads * dim * 4)})
     return found
 
 
-def texel(limits: Limits) -> str:
-    return {"f32": "rgba32float", "f16": "rgba16float"}[limits.kv]
+def texels(cache: Dims, limits: Limits) -> dict[str, Any]:
+    """Layers of 128 positions, of fewer where the whole context is shorter, of more where they would be too many."""
+    rows = up(cache[1], 8)
+    rows = rows if rows <= 16 else max(16, up(rows, limits.max_layers))
+    return {"CACHE": {"f32": "rgba32float", "f16": "rgba16float"}[limits.kv], "LAYER_ROWS": rows}
 
 
-def stored(limits: Limits) -> dict[str, str]:
+def stored(cache: Dims, limits: Limits) -> dict[str, Any]:
     halves = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
-    return {"CACHE": texel(limits), "HELD": halves if limits.kv == "f16" else "v"}
+    return texels(cache, limits) | {"HELD": halves if limits.kv == "f16" else "v"}
 
 
 def turned(a: Args, slot: int, limits: Limits, texture: bool) -> dict[str, Any]:
@@ -155,7 +158,7 @@ def turned(a: Args, slot: int, limits: Limits, texture: bool) -> dict[str, Any]:
         params = {"quads_q": q, "quads_k": k, "pos_slot": slot}
         grid = (*spread(up(q + k + k, 8), limits), 1)
         wide = {"WG": 8, "HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": table}
-        return dispatch("rope_cache_texture", params, grid, **wide, **flags, **stored(limits))
+        return dispatch("rope_cache_texture", params, grid, **wide, **flags, **stored(a["kc"], limits))
     params = {"pairs_q": q, "pairs_k": k, "heads_q": heads, "heads_k": kv, "half_dim": dim // 2, "width": table}
     grid = (*spread(up(q + k + k, 64), limits), 1)
     cell = {"CELL": "u32", "PACK": "pack2x16float(v)"} if limits.kv == "f16" else {"CELL": "vec2<f32>", "PACK": "v"}
@@ -166,7 +169,7 @@ def textures(heads: int, cache: Dims, table: int, limits: Limits) -> bool:
     """Whether caches can be textures: whole texels, a row of queries that is a uniform, sides that there are."""
     _, context, kv, dim = cache
     whole = dim % 4 == 0 == table % 8 and 4 * heads * dim % limits.uniform_align == 0
-    sides = 2 * kv * dim <= limits.max_texture and context <= 8 * limits.max_texture
+    sides = 2 * kv * dim <= limits.max_texture and context <= 8 * limits.max_texture * limits.max_layers
     return limits.profile.image_cache and whole and sides and 4 * heads * dim <= limits.max_uniform
 
 
@@ -185,7 +188,7 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
     for step in found:
         if step["kernel"] not in names:
             continue
-        rest = {"TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"]), **stored(limits)}
+        rest = {"TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"]), **stored(a["kc"], limits)}
         bias = 2**31 if a.attrs["bias"] else 0
         step["kernel"] = names[step["kernel"]]
         step["consts"] = step["consts"] | heads | rest
@@ -219,6 +222,8 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
         params, grid = {"count": count, "row": row, "pos_slot": slot}, (*spread(up(count, 64), limits), 1)
         route = "online" + "+split" * (len(rest) > 1)
         want = [*(dispatch("update_cache", params, grid, WG=64) for _ in "kv"), *rest]
+    layered = Reach("pos", seq, 8 * texels(cache, limits)["LAYER_ROWS"]) if route == "texture" else None
+    assert plan.reach == layered, f"{op.name}: {plan.reach}, expected {layered}"
     assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
     assert len(plan.steps) == len(want), f"{op.name}: {len(plan.steps)} dispatches, expected {len(want)}"
     for step, expected in zip(plan.steps, want, strict=True):

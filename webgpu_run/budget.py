@@ -13,7 +13,7 @@ from .memory import Memory
 from .op import Args, Limits, Step
 from .pte import VULKAN, Delegate
 from .resize import Engine
-from .shapes import ITEMSIZE, prod
+from .shapes import ITEMSIZE, Dims, prod
 
 CACHES = ("kc", "vc")  # arguments of ops that have caches of their own
 SLACK = 1024  # kernels that bind a row as a uniform read whole vectors
@@ -41,11 +41,11 @@ def activation_sizes(engine: Engine) -> dict[int, int]:
     return sizes
 
 
-def largest_args(graph: Graph, node: Node) -> Args:
-    """A node's arguments at their largest, as ops size what they own."""
+def args_at(graph: Graph, node: Node, live: Mapping[int, Dims]) -> Args:
+    """A node's arguments at their live dims, or at their largest where there are none, as ops size what they own."""
     tensors = graph.tensors
-    dims = {name: tensors[v].max_dims for name, v in node.tensors.items()}
-    dims |= {name: tensors[v].max_dims for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors}
+    named = [*node.tensors.items(), *zip(node.op.outs, node.outs, strict=True)]
+    dims = {name: live.get(v, tensors[v].max_dims) for name, v in named if v in tensors}
     dtypes = {name: tensors[v].dtype for name, v in node.tensors.items()}
     return Args(dims, node.attrs, dtypes=dtypes, slots=node.slots)
 
@@ -63,7 +63,7 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
                 continue  # no constant, or one that only says how large a cache is
             key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
             weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
-        owned = node.op.resources(largest_args(graph, node), limits) if node.op.resources else {}
+        owned = node.op.resources(args_at(graph, node, {}), limits) if node.op.resources else {}
         for name, resource in owned.items():
             if resource.state:
                 caches += resource.nbytes

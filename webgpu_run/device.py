@@ -31,6 +31,8 @@ HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -
 _BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
 _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
+# An upload takes staging memory that wgpu keeps: small parts, and few of them at a time, are no slower to load.
+_PART, _STAGED = 128 << 10, 512 << 10
 TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
 
 
@@ -120,6 +122,19 @@ class _LostFlag(logging.Handler):
             self.lost = True
 
 
+class Image:
+    """A storage texture in layers, bound from the first up to the last that a call needs."""
+
+    def __init__(self, texture: Any) -> None:
+        self.texture = texture
+        self.used = 0  # layers that were ever bound: the driver has not touched the others
+
+    def view(self, layers: int) -> Any:
+        layers = min(layers, self.texture.size[2])
+        self.used = max(self.used, layers)
+        return self.texture.create_view(dimension="2d-array", array_layer_count=layers)
+
+
 class Device:
     """A device and all that is made on it."""
 
@@ -144,6 +159,7 @@ class Device:
             uniform_align=lim["min-uniform-buffer-offset-alignment"],
             storage_align=lim["min-storage-buffer-offset-alignment"],
             max_texture=lim["max-texture-dimension-2d"],
+            max_layers=lim["max-texture-array-layers"],
             subgroups="subgroup" in self.features,
             f16="shader-f16" in self.features,
             software=adapter.software,
@@ -214,8 +230,8 @@ class Device:
         if not view.nbytes:
             return
         with self._errors("upload"):
-            for at in range(0, view.nbytes, 16 << 20):
-                part = view[at : at + (16 << 20)]
+            for at in range(0, view.nbytes, _PART):
+                part = view[at : at + _PART]
                 if part.nbytes % 4:
                     part = memoryview(bytes(part) + b"\0" * (-part.nbytes % 4))
                 self.handle.queue.write_buffer(buffer, offset + at, part)
@@ -235,7 +251,7 @@ class Device:
                 format="rgba32uint",
                 usage=use.TEXTURE_BINDING | use.STORAGE_BINDING | use.COPY_DST,
             )
-            step = max(1, (8 << 20) // (width * 16))
+            step = max(1, _PART // (width * 16))
             for y in range(0, height, step):
                 part = np.ascontiguousarray(rows[y : y + step])
                 self.handle.queue.write_texture(
@@ -248,48 +264,46 @@ class Device:
         self.allocated += rows.nbytes
         return made.create_view()
 
-    def image(self, width: int, height: int, what: str = "image", texel: str = "rgba32float") -> Any:
+    def image(self, width: int, height: int, layers: int, what: str = "image", texel: str = "rgba32float") -> Image:
         """A storage texture, zero at first, that kernels write and read."""
-        nbytes = width * height * TEXEL_BYTES[texel]
-        if max(height, width) > self.limits.max_texture:
-            raise DeviceError(
-                f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side"
-            )
+        nbytes = width * height * layers * TEXEL_BYTES[texel]
+        if max(height, width) > self.limits.max_texture or layers > self.limits.max_layers:
+            most = f"{self.limits.max_texture} a side and {self.limits.max_layers} layers"
+            raise DeviceError(f"{what}: {width} x {height} x {layers} texels, the adapter's limit is {most}")
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {nbytes:,} bytes"):
             made = self.handle.create_texture(
-                size=(width, height, 1),
+                size=(width, height, layers),
                 format=texel,
                 usage=use.STORAGE_BINDING | use.COPY_SRC | use.COPY_DST,  # copies are for comparing runs
             )
         self.allocated += nbytes
-        return made.create_view()
+        return Image(made)
 
-    def zero_image(self, image: Any) -> None:
+    def zero_image(self, image: Image) -> None:
+        """Zero what kernels may have written."""
         width, height, _ = image.texture.size
         pitch = width * TEXEL_BYTES[image.texture.format]
-        rows = min(height, max(1, (8 << 20) // pitch))
-        zeros = np.zeros((rows, pitch), np.uint8)
+        zeros = np.zeros((height, pitch), np.uint8)
+        layout = {"bytes_per_row": pitch, "rows_per_image": height}
         with self._errors("upload"):
-            for y in range(0, height, rows):
-                part = zeros[: height - y]
-                layout = {"bytes_per_row": pitch, "rows_per_image": len(part)}
-                target = {"texture": image.texture, "origin": (0, y, 0)}
-                self.handle.queue.write_texture(target, part, layout, (width, len(part), 1))
-                self._flush(part.nbytes)
+            for layer in range(image.used):
+                target = {"texture": image.texture, "origin": (0, 0, layer)}
+                self.handle.queue.write_texture(target, zeros, layout, (width, height, 1))
+                self._flush(zeros.nbytes)
 
-    def read_image(self, image: Any) -> Any:
-        """The texels of an `image`, row by row."""
-        width, height, _ = image.texture.size
+    def read_image(self, image: Image) -> Any:
+        """The texels of an `image`, row by row, layer by layer."""
+        width, height, layers = image.texture.size
         with self._errors("readback"):
             self.check()
             layout = {"bytes_per_row": width * TEXEL_BYTES[image.texture.format], "rows_per_image": height}
-            return self.handle.queue.read_texture({"texture": image.texture}, layout, (width, height, 1))
+            return self.handle.queue.read_texture({"texture": image.texture}, layout, (width, height, layers))
 
     def _flush(self, nbytes: int) -> None:
         """Uploads wait in staging memory until a submit: submit now and then, so that loading stays small."""
         self._pending += nbytes
-        if self._pending >= 16 << 20:
+        if self._pending >= _STAGED:
             self._pending = 0
             self.check()
             self._waiter.until(self._waiter.submit())
@@ -297,6 +311,7 @@ class Device:
     def submit(self, encoder: Any) -> Any:
         """Finish an encoder and put it in the queue; what it gives names the submission."""
         self.check()
+        self._pending = 0
         with self._errors("submit"):
             return self._waiter.submit(encoder.finish())
 
@@ -345,8 +360,9 @@ class Device:
             }
             access = {"read": "read-only", "write": "write-only"}
             for image in (kind for _, kind in bindings if kind.startswith("image")):
-                _, texel, use = image.split()
-                forms[image] = {"storage_texture": {"access": access[use], "format": texel}}
+                _, shape, texel, use = image.split()
+                form = {"access": access[use], "format": texel, "view_dimension": shape}
+                forms[image] = {"storage_texture": form}
             stage = self.wgpu.ShaderStage.COMPUTE
             entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in bindings]
             self._layouts[bindings] = self.handle.create_bind_group_layout(entries=entries)
@@ -366,15 +382,14 @@ class Device:
             self._pipelines[key] = made
         return made
 
-    def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[Any]) -> Any:
-        """Resources in binding order: a texture view, or (buffer, offset, nbytes)."""
-        entries = [
-            {
-                "binding": b.index,
-                "resource": {"buffer": r[0], "offset": r[1], "size": r[2]} if isinstance(r, tuple) else r,
-            }
-            for b, r in zip(kernel.bindings(consts), resources, strict=True)
-        ]
+    def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[tuple[Any, ...]]) -> Any:
+        """Resources in binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
+        entries = []
+        for b, (first, *part) in zip(kernel.bindings(consts), resources, strict=True):
+            bound = first.view(*part) if isinstance(first, Image) else first
+            if len(part) == 2:
+                bound = {"buffer": first, "offset": part[0], "size": part[1]}
+            entries.append({"binding": b.index, "resource": bound})
         with self._errors(f"kernel {kernel.name}: binding"):
             return self.handle.create_bind_group(layout=self.layout(kernel, consts), entries=entries)
 

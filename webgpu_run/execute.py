@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from . import kernel as kernels
-from .device import Device
+from .device import Device, Image
 from .errors import RunError, UnsupportedError
 from .graph import GPU_DTYPE, Node
-from .op import Array, Plan, Step
+from .op import Array, Plan, Reach, Step
 from .residency import Progress, Residency
 from .resize import Delta, Engine
 from .shapes import Dims, align, prod
@@ -104,6 +105,9 @@ class Executor:
         self._commands: list[_Command] = []
         self._stale = True
         self._pending: dict[int, list[_Command]] = {}
+        self._layers: dict[int, int] = {}  # node -> layers of its images that are bound
+        self._pending_layers: dict[int, int] = {}
+        self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, the first position past what is bound) -> nodes
         self._staging: dict[tuple[int, int], Any] = {}
         self._calls = 0
         self._queries: list[tuple[Any, Any]] = []  # query sets and the buffers they are resolved to, as many as needed
@@ -125,10 +129,32 @@ class Executor:
     # -- commands ------------------------------------------------------------------------------------------------
 
     def prepare(self, delta: Delta) -> None:
-        """Pipelines and bind groups for new plans; raises before anything is committed."""
-        self._pending = {i: self._make(self.graph.nodes[i], plan) for i, plan in delta.plans.items()}
+        """Pipelines and bind groups for new plans, and for a position past what is bound of the images.
+
+        Raises before anything is committed.
+        """
+        slots, plans = self.engine.slot_values(delta.syms), dict(delta.plans)
+        for (slot, end), nodes in self._reaches.items():
+            if slots[slot] >= end:
+                plans |= {i: self.engine.plans[i] for i in nodes if i not in plans}
+        live = ChainMap(dict(delta.dims), self.engine.live)
+        self._pending_layers = {i: self._reach(i, plan.reach, slots) for i, plan in plans.items() if plan.reach}
+        self._pending = {i: self._make(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
+
+    def _reach(self, index: int, reach: Reach, slots: Sequence[int]) -> int:
+        """Layers to bind: powers of two, so that a growing context changes bind groups rarely; never fewer again."""
+        last = (slots[self.graph.nodes[index].slots[reach.arg]] + reach.rows - 1) // reach.unit
+        return max(self._layers.get(index, 1), 1 << last.bit_length())
 
     def commit(self) -> None:
+        if self._pending_layers:
+            self._layers |= self._pending_layers
+            self._reaches = {}
+            for i, layers in self._layers.items():
+                if reach := self.engine.plans[i].reach:
+                    key = (self.graph.nodes[i].slots[reach.arg], layers * reach.unit - reach.rows + 1)
+                    self._reaches.setdefault(key, []).append(i)
+            self._pending_layers = {}
         for i, commands in self._pending.items():
             self._lists[i] = commands
             for command in commands:
@@ -149,7 +175,7 @@ class Executor:
             lo, hi = self._changed or (at, end)
             self._changed = (min(lo, at), max(hi, end))
 
-    def _make(self, node: Node, plan: Plan) -> list[_Command]:
+    def _make(self, node: Node, plan: Plan, live: Mapping[int, Dims]) -> list[_Command]:
         commands = []
         end = self._arena_at[node.index]
         for step in plan.steps:
@@ -160,11 +186,11 @@ class Executor:
                 raise RunError(f"{node.label}: the uniforms of {len(plan.steps)} dispatches are over their room")
             kernel = kernels.load(step.kernel)
             pipeline = self.device.pipeline(kernel, step.consts)
-            key = (node.index, at, step.kernel, step.consts, step.windows, step.rename)
+            bindings = self._bindings(node, at, step, kernel, live)
+            key = (step.kernel, step.consts, tuple((id(resource), *part) for resource, *part in bindings))
             group = self._groups.get(key)
             if group is None:
-                group = self.device.bind_group(kernel, step.consts, self._bindings(node, at, step, kernel))
-                self._groups[key] = group
+                group = self._groups[key] = self.device.bind_group(kernel, step.consts, bindings)
             commands.append(
                 _Command(pipeline._internal, group._internal, step.grid, node.index, step, at, (pipeline, group))
             )
@@ -177,9 +203,12 @@ class Executor:
         at = self._arena_at
         return (at[index + 1] if index + 1 < len(at) else self.arena.nbytes) - at[index]
 
-    def _bindings(self, node: Node, params_at: int, step: Step, kernel: kernels.Kernel) -> list[Any]:
+    def _bindings(
+        self, node: Node, params_at: int, step: Step, kernel: kernels.Kernel, live: Mapping[int, Dims]
+    ) -> list[tuple[Any, ...]]:
+        """In binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
         windows, rename = dict(step.windows), dict(step.rename)
-        out = []
+        out: list[tuple[Any, ...]] = []
         for binding in kernel.bindings(step.consts):
             name = rename.get(binding.name, binding.name)
             if name == "params":
@@ -191,10 +220,10 @@ class Executor:
                 continue
             resource = self.resident.find(node, name)
             if binding.kind == "texture" or binding.kind.startswith("image"):
-                out.append(resource)
+                out.append((resource, self._pending_layers[node.index]) if isinstance(resource, Image) else (resource,))
                 continue
             window = windows.get(name)
-            offset, size = (window.offset, window.nbytes) if window else (0, resource.size)
+            offset, size = (window.offset, window.nbytes) if window else (0, self.resident.extent(node, name, live))
             if offset + size > resource.size:
                 raise RunError(f"{node.label}: the window of {name} ends past its buffer")
             if binding.kind == "uniform":

@@ -39,7 +39,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One resource of a kernel; kind is read, write, uniform, texture, or `image FORMAT ACCESS`."""
+    """One resource of a kernel; kind is read, write, uniform, texture, or `image SHAPE FORMAT ACCESS`."""
 
     index: int
     name: str
@@ -154,7 +154,8 @@ def _kind(space: str | None, access: str | None, wgsl_type: str) -> str:
     if space == "storage":
         return "write" if access == "read_write" else "read"
     if wgsl_type.startswith("texture_storage"):
-        return "image " + re.sub(r"^\w+<\s*(\w+)\s*,\s*(\w+)\s*>$", r"\1 \2", wgsl_type)
+        words = re.split(r"[<>,\s]+", wgsl_type.removeprefix("texture_storage_").replace("_", "-").rstrip(">"))
+        return " ".join(["image", *words])
     return "texture"
 
 

@@ -8,40 +8,29 @@ from .graph import Graph
 
 
 class Memory:
-    """Which roots share a buffer: greedy by lifetime, so that no live tensor is ever overwritten."""
+    """Which roots share a buffer, so that no live tensor is ever overwritten.
+
+    The largest choose first: a buffer is as large as its first tensor, and smaller ones fill the gaps in its time.
+    """
 
     def __init__(self, graph: Graph, sizes: Mapping[int, int]) -> None:
-        last: dict[int, int] = {}
+        ends = (*graph.input_ids, *graph.output_ids)
+        alive = {graph.tensors[v].root: (-1, len(graph.nodes)) for v in ends if v in graph.tensors}
         for node in graph.nodes:
             for v in (*node.tensors.values(), *node.outs):
                 if v in graph.tensors:
-                    last[graph.tensors[v].root] = node.index
-        own = {graph.tensors[v].root for v in (*graph.input_ids, *graph.output_ids) if v in graph.tensors}
+                    first, last = alive.get(graph.tensors[v].root, (node.index, node.index))
+                    alive[graph.tensors[v].root] = first, max(last, node.index)
         self.place: dict[int, int] = {}  # root -> buffer
         self.sizes: list[int] = []
-        free: list[int] = []
-
-        def take(root: int, shared: bool) -> None:
-            size = sizes[root]
-            fits = [b for b in free if shared]
-            if fits:  # the smallest that holds it, else the largest, grown
-                best = min(fits, key=lambda b: (self.sizes[b] < size, abs(self.sizes[b] - size)))
-                free.remove(best)
-                self.sizes[best] = max(self.sizes[best], size)
-                self.place[root] = best
-            else:
-                self.place[root] = len(self.sizes)
-                self.sizes.append(size)
-
-        for root in sorted(own):
-            if graph.tensors[root].constant < 0:
-                take(root, False)
-        for node in graph.nodes:
-            roots = [graph.tensors[v].root for v in node.outs if v in graph.tensors]
-            for root in roots:
-                if root not in self.place and graph.tensors[root].constant < 0:
-                    take(root, True)
-            for v in {*node.tensors.values(), *node.outs}:
-                root = graph.tensors[v].root if v in graph.tensors else -1
-                if root in self.place and root not in own and last[root] == node.index and self.place[root] not in free:
-                    free.append(self.place[root])
+        held: list[list[tuple[int, int]]] = []  # when each buffer is in use
+        roots = [root for root in alive if graph.tensors[root].constant < 0]
+        for root in sorted(roots, key=lambda r: (-sizes[r], r)):
+            start, end = alive[root]
+            free = (b for b, spans in enumerate(held) if all(end < first or last < start for first, last in spans))
+            b = next(free, len(held))
+            if b == len(held):
+                held.append([])
+                self.sizes.append(sizes[root])
+            held[b].append((start, end))
+            self.place[root] = b

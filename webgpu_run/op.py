@@ -57,6 +57,7 @@ class Limits:
     uniform_align: int = 256
     storage_align: int = 256
     max_texture: int = 8192
+    max_layers: int = 256  # of a texture
     subgroups: bool = False  # of at least 8 lanes
     f16: bool = False
     software: bool = False  # a CPU adapter
@@ -103,6 +104,15 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """A node's images hold `unit` positions a layer and are bound up to the one of position `arg` + `rows`."""
+
+    arg: str
+    rows: int
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that one node does for one set of live shapes."""
 
@@ -111,6 +121,7 @@ class Plan:
     route: str = ""
     bounds: tuple[Bound, ...] = ()
     sym: int | None = None
+    reach: Reach | None = None
 
 
 class Args:
@@ -164,7 +175,7 @@ class Resource:
 
     nbytes: int
     state: bool = False
-    texture: tuple[int, int] | None = None  # width, height of an image
+    texture: tuple[int, int, int] | None = None  # width, height, layers of an image
     texel: str = "rgba32float"
 
 

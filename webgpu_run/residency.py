@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .budget import activation_sizes, largest_args
-from .device import TEXEL_BYTES, Device
+from .budget import SLACK, activation_sizes, args_at
+from .device import TEXEL_BYTES, Device, Image
 from .errors import RunError
 from .graph import GPU_DTYPE, Graph, Node
 from .memory import Memory
 from .op import Args, Packed, Resource
 from .resize import Engine
-from .shapes import ITEMSIZE, prod
+from .shapes import ITEMSIZE, Dims, prod
 
 Progress = Callable[[str, int, int], None]  # what, done, total
+_LEAST = 1 << 16  # bytes that are bound at least
 
 
 class Residency:
@@ -30,8 +31,9 @@ class Residency:
         made = [device.buffer(n, "activation") for n in self.memory.sizes]
         self.buffers: dict[int, Any] = {root: made[b] for root, b in self.memory.place.items()}
         self.state: list[Any] = []
-        self.images: list[Any] = []  # state kept in textures
+        self.images: list[Image] = []  # state kept in textures
         self._owned: dict[tuple[int, str], Any] = {}  # (node, binding) -> packed constant, state or scratch
+        self._scratch: set[tuple[int, str]] = set()
         self._packs: dict[Any, Any] = {}
         self._uploads: dict[Any, Any] = {}
         self._load(progress)
@@ -45,6 +47,23 @@ class Residency:
         if name in node.op.outs:
             return self.source(node.outs[node.op.outs.index(name)])
         raise RunError(f"{node.label}: no argument {name}")
+
+    def extent(self, node: Node, name: str, live: Mapping[int, Dims]) -> int:
+        """Bytes to bind of the buffer that `find` gives: what a graph built at these dims would have, in powers of two
+        so that few bind groups are made. What is never bound is never cleared: a software adapter has no pages for it.
+        """
+        size: int = self.find(node, name).size
+        if (node.index, name) in self._scratch:
+            assert node.op.resources
+            need = node.op.resources(args_at(self.graph, node, live), self.limits)[name].nbytes
+        elif (node.index, name) in self._owned:
+            return size
+        else:
+            v = node.tensors[name] if name in node.tensors else node.outs[node.op.outs.index(name)]
+            if self.graph.is_constant(v):
+                return size
+            need = prod(live[v]) * 4 + SLACK
+        return min(size, max(_LEAST, 1 << (need - 1).bit_length()))
 
     def source(self, v: int) -> Any:
         """The buffer that holds a tensor; a constant is uploaded when first asked for, as f32 or i32."""
@@ -75,13 +94,12 @@ class Residency:
     def _load(self, progress: Progress | None) -> None:
         graph = self.graph
         scratch: dict[str, int] = {}
-        users: list[tuple[int, str]] = []
         packing = [n for n in graph.nodes if n.op.pack or n.op.resources]
         packing.sort(key=self._stored_bytes, reverse=True)  # it takes copies: the largest while little is held
         for done, node in enumerate(packing):
             if progress:
                 progress("weights", done, len(packing))
-            args = largest_args(graph, node)
+            args = args_at(graph, node, {})
             if node.op.pack:
                 self._pack(node, args)
             for name, resource in (node.op.resources(args, self.limits) if node.op.resources else {}).items():
@@ -89,10 +107,10 @@ class Residency:
                     self._owned[(node.index, name)] = self._state(node, name, resource)
                 else:
                     scratch[name] = max(scratch.get(name, 16), resource.nbytes)
-                    users.append((node.index, name))
+                    self._scratch.add((node.index, name))
         # dispatches of one pass run in order and scratch outlives no node, so all nodes share one of each name
         made = {name: self.device.buffer(nbytes, f"scratch {name}") for name, nbytes in scratch.items()}
-        self._owned |= {(index, name): made[name] for index, name in users}
+        self._owned |= {(index, name): made[name] for index, name in self._scratch}
         for v, tensor in graph.tensors.items():
             if tensor.mutable and tensor.constant >= 0:
                 self.source(v)

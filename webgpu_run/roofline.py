@@ -213,7 +213,7 @@ def _texture(device: Device, size: int, workgroup: int, consts: Consts, idle: fl
     view = device.texture(np.zeros((height, width, 4), np.uint32))
     out = device.buffer(height * workgroup * 4)
     lab = _Lab(
-        device, "roofline_texture", [view, (out, 0, out.size)], (("WG", workgroup), *consts), per=width // workgroup
+        device, "roofline_texture", [(view,), (out, 0, out.size)], (("WG", workgroup), *consts), per=width // workgroup
     )
     return size / lab.ns(height, idle)
 

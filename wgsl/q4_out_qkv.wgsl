@@ -9,8 +9,8 @@ struct Params { rows: u32, out_row: u32, bias: u32, pos_slot: u32, eps: f32 }
 @group(0) @binding(6) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(7) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(8) var<storage, read_write> t_q: array<f32>;
-@group(0) @binding(9) var t_kt: texture_storage_2d<$CACHE, write>;
-@group(0) @binding(10) var t_vt: texture_storage_2d<$CACHE, write>;
+@group(0) @binding(9) var t_kt: texture_storage_2d_array<$CACHE, write>;
+@group(0) @binding(10) var t_vt: texture_storage_2d_array<$CACHE, write>;
 
 const D4: u32 = D / 4;
 
@@ -46,8 +46,10 @@ fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
     t_q[at + 2] = q.z;
     t_q[at + 3] = q.w;
   } else if (head < HEADS + KV_HEADS) {
-    textureStore(t_kt, vec2(((head - HEADS) * D4 + i) * 8 + pos % 8, pos / 8), held(turn(y, i, pos)));
+    let x = ((head - HEADS) * D4 + i) * 8 + pos % 8;
+    textureStore(t_kt, vec2(x, pos / 8 % LAYER_ROWS), pos / (8 * LAYER_ROWS), held(turn(y, i, pos)));
   } else if (head < HEADS + 2 * KV_HEADS) {
-    textureStore(t_vt, vec2(((head - HEADS - KV_HEADS) * 8 + pos % 8) * D4 + i, pos / 8), held(y));
+    let x = ((head - HEADS - KV_HEADS) * 8 + pos % 8) * D4 + i;
+    textureStore(t_vt, vec2(x, pos / 8 % LAYER_ROWS), pos / (8 * LAYER_ROWS), held(y));
   }
 }

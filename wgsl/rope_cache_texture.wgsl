@@ -11,8 +11,8 @@ struct Params { quads_q: u32, quads_k: u32, pos_slot: u32 }
 @group(0) @binding(5) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(6) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(7) var<storage, read_write> t_q: array<vec4<f32>>;
-@group(0) @binding(8) var t_kt: texture_storage_2d<$CACHE, write>;
-@group(0) @binding(9) var t_vt: texture_storage_2d<$CACHE, write>;
+@group(0) @binding(8) var t_kt: texture_storage_2d_array<$CACHE, write>;
+@group(0) @binding(9) var t_vt: texture_storage_2d_array<$CACHE, write>;
 
 const D4: u32 = D / 4;
 const HALF4: u32 = TABLE / 8;  // of the two halves, in fours
@@ -61,9 +61,12 @@ fn run(lane: u32) {
   let head = at / D4 % KV_HEADS;
   let row = at / (D4 * KV_HEADS);
   let p = pos + row;
+  let y = p / 8 % LAYER_ROWS;
+  let layer = p / (8 * LAYER_ROWS);
   if (values) {
-    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, p / 8), held(t_v[at]));
+    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, y), layer, held(t_v[at]));
   } else {
-    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, p / 8), held(turn(t_xk[at], t_xk[other(at)], first + row, i)));
+    let k = turn(t_xk[at], t_xk[other(at)], first + row, i);
+    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, y), layer, held(k));
   }
 }

@@ -1,14 +1,15 @@
 // Causal attention over texture caches with online softmax: QROWS query rows and SHARE query heads of one key head a
 // workgroup of eight lanes. Scores: a lane owns a position, so q sits in registers and a dot needs no other lane.
 // Values: a lane owns four of D. Subgroups of at least eight hand scores round. BLOCKS of eight positions a turn share the
-// loads of q; rows past the texture's end give whatever they give, with a weight of 0.
+// loads of q. A layer of the caches is LAYER_ROWS rows of eight positions; rows past the end give whatever they give, with
+// a weight of 0.
 // include: slots
 struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(2) var<uniform> t_q: array<vec4<f32>, WINDOW * HEADS * D / 4>;
-@group(0) @binding(3) var t_kt: texture_storage_2d<$CACHE, read>;  // texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8)
-@group(0) @binding(4) var t_vt: texture_storage_2d<$CACHE, read>;  // texel ((head * 8 + pos % 8) * D/4 + d/4, pos / 8)
+@group(0) @binding(3) var t_kt: texture_storage_2d_array<$CACHE, read>;  // texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8)
+@group(0) @binding(4) var t_vt: texture_storage_2d_array<$CACHE, read>;  // texel ((head * 8 + pos % 8) * D/4 + d/4, pos / 8)
 @group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
 
 const D4: u32 = D / 4;
@@ -51,7 +52,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var score = array<array<f32, QUERIES>, BLOCKS>();
     for (var i = 0u; i < D4; i++) { // unroll
       for (var b = 0u; b < BLOCKS; b++) { // unroll
-        let k = textureLoad(t_kt, vec2((kv * D4 + i) * 8 + lane, at / 8 + b));
+        let row8 = at / 8 + b;
+        let k = textureLoad(t_kt, vec2((kv * D4 + i) * 8 + lane, row8 % LAYER_ROWS), row8 / LAYER_ROWS);
         for (var r = 0u; r < QUERIES; r++) { // unroll
           score[b][r] += dot(q[r][i], k);
         }
@@ -78,7 +80,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var j = 0u; j < 8; j++) { // unroll
       for (var s = 0u; s < PLACES; s++) { // unroll
         for (var b = 0u; b < BLOCKS; b++) { // unroll
-          let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, at / 8 + b));
+          let row8 = at / 8 + b;
+          let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, row8 % LAYER_ROWS), row8 / LAYER_ROWS);
           for (var r = 0u; r < QUERIES; r++) { // unroll
             acc[r][s] += subgroupBroadcast(score[b][r], j) * v;
           }

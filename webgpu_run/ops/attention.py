@@ -6,7 +6,24 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Bound, Case, Limits, Packed, Plan, Resource, Step, Window, fold, need, op, unsupported
+from ..kernel import Consts
+from ..op import (
+    Args,
+    Array,
+    Bound,
+    Case,
+    Limits,
+    Packed,
+    Plan,
+    Reach,
+    Resource,
+    Step,
+    Window,
+    fold,
+    need,
+    op,
+    unsupported,
+)
 from ..shapes import Dims, align, ceil_div, prod
 from . import q4, rope, sdpa
 
@@ -58,21 +75,32 @@ def on_textures(a: Args, limits: Limits) -> bool:
         and dim % 4 == 0
         and a["cos"][-1] % 8 == 0
         and kv * dim * 2 <= limits.max_texture
-        and ceil_div(a["kc"][1], 8) <= limits.max_texture
+        and layer_rows(a["kc"][1], limits) <= limits.max_texture
         and a["xq"][2] * dim * 4 <= limits.max_uniform
         and a["xq"][2] * dim * 4 % limits.uniform_align == 0
     )
 
 
-def cache_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
-    """What a texel of a cache is."""
-    return (("CACHE", "rgba32float" if limits.kv == "f32" else "rgba16float"),)
+def layer_rows(context: int, limits: Limits) -> int:
+    """Rows of eight positions that a layer of a cache has: 16, or as many more as the number of layers asks for."""
+    return min(max(16, ceil_div(ceil_div(context, 8), limits.max_layers)), ceil_div(context, 8))
 
 
-def store_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
+def reach(a: Args, limits: Limits) -> Reach:
+    """Which layers of the caches a call needs."""
+    return Reach("pos", a["xq"][1], 8 * layer_rows(a["kc"][1], limits))
+
+
+def cache_consts(a: Args, limits: Limits) -> Consts:
+    """What a texel of a cache is, and how many rows a layer has."""
+    texel = "rgba32float" if limits.kv == "f32" else "rgba16float"
+    return ("CACHE", texel), ("LAYER_ROWS", layer_rows(a["kc"][1], limits))
+
+
+def store_consts(a: Args, limits: Limits) -> Consts:
     """The same, and what rounds four numbers to it: a texture's own rounding may be toward zero."""
     half = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
-    return (*cache_consts(limits), ("HELD", "v" if limits.kv == "f32" else half))
+    return (*cache_consts(a, limits), ("HELD", "v" if limits.kv == "f32" else half))
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
@@ -81,7 +109,9 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
         kv = Resource(prod(a["kc"]) * (4 if limits.kv == "f32" else 2), state=True)
         parts = sdpa.part_resources(a["xq"], a["kc"], limits)
         return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv} | parts
-    size, texel = (a["xk"][2] * dim * 2, ceil_div(a["kc"][1], 8)), dict(cache_consts(limits))["CACHE"]
+    high = layer_rows(a["kc"][1], limits)
+    size = (a["xk"][2] * dim * 2, high, ceil_div(a["kc"][1], 8 * high))
+    texel = str(dict(cache_consts(a, limits))["CACHE"])
     cache = Resource(prod(size) * (16 if limits.kv == "f32" else 8), state=True, texture=size, texel=texel)
     rows = 1 if seq == 1 else align(seq, q4.window_rows(heads * dim, limits))
     return {"q": Resource(rows * heads * dim * 4), "kt": cache, "vt": cache}
@@ -137,7 +167,7 @@ def attention(a: Args, limits: Limits) -> Plan:
     if not prod(q):
         return Plan((q,), (), "empty", limit)
     if on_textures(a, limits):
-        return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit)
+        return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit, reach=reach(a, limits))
     pairs = (prod(q) // 2, prod(k) // 2)
     half = limits.kv == "f16"
     packing = (("CELL", "u32"), ("PACK", "pack2x16float(v)")) if half else (("CELL", "vec2<f32>"), ("PACK", "v"))
@@ -176,7 +206,7 @@ def _turn_step(a: Args, limits: Limits) -> Step:
             ("TABLE", a["cos"][1]),
             ("ABSOLUTE", int(a.attrs["absolute"])),
             ("HALVES", int(a.attrs["halves"])),
-            *store_consts(limits),
+            *store_consts(a, limits),
         ),
         work=(32 * (quads[0] + 2 * quads[1]), 12 * (quads[0] + quads[1])),
     )
@@ -206,7 +236,7 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
                 (
                     *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", share), ("QROWS", rows)),
                     *(("WINDOW", window), ("BLOCKS", blocks)),
-                    *cache_consts(limits),
+                    *cache_consts(a, limits),
                 ),
                 (("q", Window(first * heads * dim * 4, window * heads * dim * 4)),),
                 work=(8 * live * heads * dim, 0),

@@ -156,9 +156,8 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
         fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits),
         "no kernel for this shape",
     )
-    return Plan(
-        (part["xq"],), (*_project(a, m, k, group, limits), *attention.attend_steps(part, limits)), route, bounds
-    )
+    steps = (*_project(a, m, k, group, limits), *attention.attend_steps(part, limits))
+    return Plan((part["xq"],), steps, route, bounds, reach=attention.reach(part, limits))
 
 
 def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
@@ -186,7 +185,7 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                     ("eps", eps),
                 ),
                 q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
-                (*consts.items(), *q4.texture_consts(limits), *attention.store_consts(limits)),
+                (*consts.items(), *q4.texture_consts(limits), *attention.store_consts(a, limits)),
                 ((x, Window(first * k * nbytes, consts["WINDOW"] * k * nbytes)),),
                 tuple(rename),
                 (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
