@@ -170,6 +170,7 @@ class Device:
         self.allocated = 0  # bytes of buffers and textures alive on this device, as asked for
         self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
+        self.compiled: set[int] = set()  # pipelines that have run, by id
         self._pending = 0
         wide = self._subgroup_size() >= 8
         profile = (SOFTWARE if wide else PLAIN) if adapter.software else GPU

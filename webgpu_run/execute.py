@@ -6,7 +6,7 @@ import os
 import time
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,19 @@ class Executor:
         live = ChainMap(dict(delta.dims), self.engine.live)
         self._pending_layers = {i: self._reach(i, plan.reach, slots) for i, plan in plans.items() if plan.reach}
         self._pending = {i: self._make(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
+        if self.limits.software:
+            self._compile([c for commands in self._pending.values() for c in commands])
+
+    def _compile(self, commands: Sequence[_Command]) -> None:
+        """A software driver compiles a kernel when it first runs: now, for no workgroups, rather than in a call."""
+        fresh = {id(c.objects[0]): replace(c, grid=(0, 0, 0)) for c in commands}
+        fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
+        if fresh:
+            encoder = self.device.handle.create_command_encoder()
+            self._encode(encoder, list(fresh.values()))
+            self.device.submit(encoder)
+            self.device.wait()
+            self.device.compiled |= fresh.keys()
 
     def _reach(self, index: int, reach: Reach, slots: Sequence[int]) -> int:
         """Layers to bind: powers of two, so that a growing context changes bind groups rarely; never fewer again."""

@@ -22,6 +22,7 @@ from .interpreter import Interpreter
 from .op import Array
 from .resize import Delta, Engine
 from .sampling import Sampler
+from .shapes import Dims
 
 GREEDY = Sampler().words(0)
 Visitor = Callable[["Runner", Sequence[Array], CallStats], list[Array]]
@@ -109,6 +110,10 @@ class Model:
     ) -> None:
         self.program = program
         self.method = program.method(method)
+        self.inputs = self._tensors(
+            self.method.inputs
+        )  # what `run` takes; dims are upper bounds where they are dynamic
+        self.outputs = self._tensors(self.method.outputs)
         self.metadata = program.metadata
         check_method(self.method)
         self.notes = notes(self.method)
@@ -128,15 +133,8 @@ class Model:
             for delegate, engine in zip(self.method.delegates, engines, strict=True)
         ]
 
-    @property
-    def inputs(self) -> tuple[pte.Tensor, ...]:
-        """The tensors that `run` takes; dims are upper bounds where they are dynamic."""
-        values = (self.method.values[i] for i in self.method.inputs)
-        return tuple(v for v in values if isinstance(v, pte.Tensor))
-
-    @property
-    def outputs(self) -> tuple[pte.Tensor, ...]:
-        values = (self.method.values[i] for i in self.method.outputs)
+    def _tensors(self, ids: Sequence[int]) -> tuple[pte.Tensor, ...]:
+        values = (self.method.values[i] for i in ids)
         return tuple(v for v in values if isinstance(v, pte.Tensor))
 
     def run(self, inputs: Sequence[Any], *, timed: bool = False) -> list[Array]:
@@ -197,20 +195,23 @@ class Model:
         out = []
         for i, (given, spec) in enumerate(zip(inputs, specs, strict=True)):
             array = np.asarray(given)
-            if array.dtype.kind not in {"f": "fiu", "i": "iub", "u": "iub", "b": "iub"}[np.dtype(spec.dtype).kind]:
+            if array.dtype != spec.dtype and array.dtype.kind not in ("fiu" if spec.dtype.startswith("f") else "iub"):
                 raise ShapeError(f"input {i} is {array.dtype}, {self.method.name} takes {spec.dtype}")
-            if array.ndim != len(spec.dims):
-                raise ShapeError(
-                    f"input {i} has rank {array.ndim} {list(array.shape)}, {self.method.name} takes {list(spec.dims)}"
-                )
-            for axis, (n, most) in enumerate(zip(array.shape, spec.dims, strict=True)):
-                if n > most or (spec.dynamism == "static" and n != most):
-                    bound = "exactly" if spec.dynamism == "static" else "at most"
-                    raise ShapeError(f"input {i}: dim {axis} is {n}, {self.method.name} takes {bound} {most}")
-            if array.dtype.kind in "iu" and array.size and (array.max() > 2**31 - 1 or array.min() < -(2**31)):
+            if array.shape != spec.dims:
+                self._check_dims(i, array.shape, spec)
+            whole = array.dtype.kind in "iu" and array.dtype.itemsize > 2 and array.size
+            if whole and (array.max() > 2**31 - 1 or array.min() < -(2**31)):
                 raise ShapeError(f"input {i} has a value that does not fit 32 bits")
             out.append(array.astype(spec.dtype, copy=False))
         return out
+
+    def _check_dims(self, i: int, dims: Dims, spec: pte.Tensor) -> None:
+        if len(dims) != len(spec.dims):
+            raise ShapeError(f"input {i} has rank {len(dims)} {list(dims)}, {self.method.name} takes {list(spec.dims)}")
+        for axis, (n, most) in enumerate(zip(dims, spec.dims, strict=True)):
+            if n > most or (spec.dynamism == "static" and n != most):
+                bound = "exactly" if spec.dynamism == "static" else "at most"
+                raise ShapeError(f"input {i}: dim {axis} is {n}, {self.method.name} takes {bound} {most}")
 
 
 def _check_kv(engines: Sequence[Engine], kv: str) -> None:

@@ -192,6 +192,9 @@ class Reports:
         return found
 
 
+_WORTH_SAYING = 1_000_000_000  # of compiling: a driver remembers what it compiled, so the next run has less of it
+
+
 class Run:
     """Totals of a run: tokens and times of prefill and decode, and why it ended."""
 
@@ -208,6 +211,10 @@ class Run:
         calls = [c for c in self.calls if c.phase == name]
         return sum(c.tokens for c in calls), len(calls), sum(c.wall_ns - c.stats.compile_ns for c in calls)
 
+    @property
+    def _compile_ns(self) -> int:
+        return sum(c.stats.compile_ns for c in self.calls)
+
     def line(self, gpu_bytes: int) -> str:
         """The stats line."""
         if all(c.phase not in ("prefill", "decode") for c in self.calls) and self.calls:
@@ -219,6 +226,8 @@ class Run:
         parts.append(f"decode {self.generated} tok {_rate(steps, ns)}" if steps else f"decode {self.generated} tok")
         if self.ttft_ns is not None:
             parts.append(f"ttft {self.ttft_ns / 1e6:,.0f} ms")
+        if self._compile_ns >= _WORTH_SAYING:
+            parts.append(f"compiled kernels {self._compile_ns / 1e9:.1f} s")
         parts.append(f"peak {gpu_bytes / 1e6:,.0f} MB")
         if self.reason:
             parts.append(f"stop: {self.reason}")
@@ -230,7 +239,7 @@ class Run:
             tokens, calls, ns = self._phase(name)
             rate = round(tokens / ns * 1e9, 3) if ns else None
             found[name] = {"tokens": tokens, "calls": calls, "ms": round(ns / 1e6, 3), "tok_s": rate}
-        found["compile_ms"] = round(sum(c.stats.compile_ns for c in self.calls) / 1e6, 3)
+        found["compile_ms"] = round(self._compile_ns / 1e6, 3)
         found["generated"] = self.generated
         found["ttft_ms"] = round(self.ttft_ns / 1e6, 3) if self.ttft_ns is not None else None
         found["stop"] = self.reason or None

@@ -41,6 +41,7 @@ class Engine:
         self._makers = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
+        self._fixed = [self._never_changes(node) for node in graph.nodes]
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
         self.plans = [first.plans[i] for i in range(len(graph.nodes))]
         self.live.update(first.dims)
@@ -56,7 +57,7 @@ class Engine:
         dirty: dict[int, None] = {}
         data: dict[int, Array] = {}
         for i, (v, array) in enumerate(zip(graph.input_ids, inputs, strict=True)):
-            new = tuple(int(d) for d in array.shape)
+            new = array.shape
             data[v] = array
             if new != self.live[v]:
                 self._check_live(v, new, f"input {i}")
@@ -85,10 +86,10 @@ class Engine:
         live_syms = {name: syms[v] if v in syms else self.syms[v] for name, v in node.syms.items()}
         shaped = {
             name: tuple(
-                (syms[x.value] if x.value in syms else self.syms[x.value]) if isinstance(x, Sym) else x for x in attr
+                (syms[x.value] if x.value in syms else self.syms[x.value]) if isinstance(x, Sym) else x
+                for x in node.attrs[name]
             )
-            for name, attr in node.attrs.items()
-            if isinstance(attr, tuple) and any(isinstance(x, Sym) for x in attr)
+            for name in self._fixed[node.index][2]
         }
         reads = node.op.reads_data
         key = (node.key, tuple(live_dims.values()), tuple(live_syms.values()), tuple(shaped.values()))
@@ -101,21 +102,20 @@ class Engine:
                 self._memo[key] = plan
         return plan
 
-    def _plan(self, node: Node, dims: Mapping[str, Dims], attrs: Mapping[str, Any], data: Mapping[int, Array]) -> Plan:
+    def _never_changes(self, node: Node) -> tuple[dict[str, Dims], dict[str, str], tuple[str, ...]]:
+        """Largest dims and dtypes by name, and the attributes that hold SymInts."""
         tensors = self.graph.tensors
+        named = [*node.tensors.items(), *((n, v) for n, v in zip(node.op.outs, node.outs, strict=True) if v in tensors)]
+        shaped = (n for n, a in node.attrs.items() if isinstance(a, tuple) and any(isinstance(x, Sym) for x in a))
+        return {n: tensors[v].max_dims for n, v in named}, {n: tensors[v].dtype for n, v in named}, tuple(shaped)
+
+    def _plan(self, node: Node, dims: Mapping[str, Dims], attrs: Mapping[str, Any], data: Mapping[int, Array]) -> Plan:
         if node.op.reads_data:
             attrs = {**attrs, "data": self._data(node, dims[node.op.reads_data], data)}
         if node.op.alias:
-            attrs = {**attrs, "aliased": tensors[node.outs[0]].root != node.outs[0]}
-        args = Args(
-            dims,
-            attrs,
-            max_dims={name: self._declared[v] for name, v in node.tensors.items()}
-            | {name: self._declared[v] for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors},
-            dtypes={name: tensors[v].dtype for name, v in node.tensors.items()}
-            | {name: tensors[v].dtype for name, v in zip(node.op.outs, node.outs, strict=True) if v in tensors},
-            slots=node.slots,
-        )
+            attrs = {**attrs, "aliased": self.graph.tensors[node.outs[0]].root != node.outs[0]}
+        max_dims, dtypes, _ = self._fixed[node.index]
+        args = Args(dims, attrs, max_dims=max_dims, dtypes=dtypes, slots=node.slots)
         try:
             plan = node.op.plan(args, self.limits)
         except RunError as err:
