@@ -62,6 +62,16 @@ def test_table_has_llama_bench_columns(run: tuple[Result, Path]) -> None:
     assert all(re.search(r"\d+\.\d\d ± \d+\.\d\d +±\d+\.\d%", line) for line in lines[1:])
 
 
+def test_small_models_run_in_one_thread_of_a_software_driver() -> None:
+    """Unless the user has said otherwise."""
+    for said, used in ((None, "0"), ("1", "1")):
+        env = {k: v for k, v in os.environ.items() if k != "LP_NUM_THREADS"} | (
+            {"LP_NUM_THREADS": said} if said else {}
+        )
+        result = bench(MODEL, "-p", "1", "-n", "0", "-r", "1", "-w", "0", "--no-roofline", "-o", "jsonl", env=env)
+        assert [json.loads(line)["device"]["threads"] for line in result.out.splitlines()] == [used]
+
+
 @GROUP
 def test_only_warnings_on_stderr(run: tuple[Result, Path]) -> None:
     assert all(line.startswith("warning: ") for line in run[0].err.splitlines())

@@ -8,7 +8,7 @@ from .benchrow import facts, model_row
 from .benchview import MODEL, Row, View, number, sinks, warn
 from .checks import check_method
 from .cli import load
-from .device import Device, open_device
+from .device import Device, open_device, suit
 from .machine import busy
 from .model import Model
 from .progress import Progress
@@ -52,6 +52,7 @@ def run_model(
     reach.check(asked)
     if busy():
         warn("the machine is busy with something else: expect noise", quiet)
+    suit(program.file_size)
     opened = open_device(device)
     if not no_tune:
         tune(opened)

@@ -33,6 +33,7 @@ _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # An upload takes staging memory that wgpu keeps: small parts, and few of them at a time, are no slower to load.
 _PART, _STAGED = 128 << 10, 512 << 10
+_THREADS, _SMALL = "LP_NUM_THREADS", 16 << 20  # a variable of Mesa's; bytes of a model
 TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
 
 
@@ -393,6 +394,15 @@ class Device:
             entries.append({"binding": b.index, "resource": bound})
         with self._errors(f"kernel {kernel.name}: binding"):
             return self.handle.create_bind_group(layout=self.layout(kernel, consts), entries=entries)
+
+
+def suit(nbytes: int) -> None:
+    """Have a driver that is yet to be loaded run small models in one thread, unless the user has said otherwise.
+
+    Mesa wakes all threads of its software driver for every dispatch: 40 µs, in which one alone would be done with it.
+    """
+    if nbytes < _SMALL:
+        os.environ.setdefault(_THREADS, "0")
 
 
 def open_device(choice: str | None = None) -> Device:

@@ -57,6 +57,7 @@ def adapter(device: Device) -> dict[str, Any]:
         "timestamps": device.timestamps,
         "profile": device.limits.profile.name,
         "tuned": device.tuned,
+        "threads": os.environ.get("LP_NUM_THREADS"),  # of a software driver, where that was set
     }
 
 

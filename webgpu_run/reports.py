@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import outfile
+from .device import suit
 from .errors import UsageError
 from .freshbuild import FreshBuilds
 from .machine import peak_rss
@@ -33,6 +34,7 @@ TREE_WIDTH = 240  # in a pipe: no line of a tree is folded
 
 def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
     """The model on its device, as the settings have it; what it does otherwise than the file says is told."""
+    suit(program.file_size)
     model = Model(
         program,
         settings.device,
