@@ -411,7 +411,7 @@ def test_isolated_crash_is_an_error_line(tmp_path: Path) -> None:
 
 
 def test_47_interrupted_between_chunks_of_a_prompt() -> None:
-    process = start("--prompt", "word " * 300, "--chunk", "1", "-n", "2")
+    process = start("--prompt", "word " * 300, "--chunk", "1", "-n", "2", "--check")  # slow: half a minute
     while process.poll() is None and not mapped(process, "libLLVM"):
         time.sleep(0.02)
     time.sleep(1)
