@@ -27,6 +27,7 @@ MACHINES = {
     "gpu": Limits(),
     "gpu-subgroups": Limits(subgroups=True, profile=GPU),
     "software": Limits(software=True, subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE),
+    "few-layers": Limits(subgroups=True, uniform_align=32, max_texture=16384, max_layers=7, profile=SOFTWARE),
     "plain": Limits(software=True, uniform_align=32, profile=PLAIN),
     "f16": Limits(kv="f16"),
     "software-f16": Limits(subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE, kv="f16"),

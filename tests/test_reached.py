@@ -40,10 +40,13 @@ def test_caches_are_bound_up_to_the_position(device: Device) -> None:
     assert len(runner.executor._groups) == groups
 
 
-@pytest.mark.parametrize("steps", [(1, 127, 128, 129, 300), (600, 5, 513)])
-def test_what_was_bound_late_is_what_was_there(steps: tuple[int, ...], device: Device) -> None:
-    """Rows written before more was bound are still there: the bits of a graph that had all of it from the start."""
-    runner, whole = long(device), long(device)
+@pytest.mark.parametrize(
+    ("steps", "layers"), [((1, 127, 128, 129, 300), 256), ((600, 5, 513), 256), ((1, 239, 241), 3)]
+)
+def test_what_was_bound_late_is_what_was_there(steps: tuple[int, ...], layers: int, device: Device) -> None:
+    """Rows written before are still there, however many layers there are: the bits of a graph that had all at once."""
+    runner, whole = long(graphs.with_limits(device, max_layers=layers)), long(device)
+    assert runner.executor.resident.images[0].texture.size[1:] == ((30, 3) if layers == 3 else (16, 6))
     run(whole, tokens(1, 699))
     whole.executor.reset()
     for r in (runner, whole):
