@@ -38,7 +38,7 @@ def stream(runner: Runner) -> list[tuple[Any, ...]]:
         (
             c.objects[0],
             c.objects[1],
-            c.grid,
+            c.step.grid,
             c.params_at,
             executor.arena[c.params_at :][: len(c.step.uniform())].tobytes(),
         )

@@ -36,7 +36,7 @@ def state(runner: Runner) -> tuple[Any, ...]:
         dict(engine.syms),
         engine.planned,
         executor.arena.tobytes(),
-        [(c.grid, c.params_at, c.step) for c in executor.commands()],
+        [(c.step.grid, c.params_at, c.step) for c in executor.commands()],
         dict(executor._pending),
     )
 
@@ -130,7 +130,7 @@ def own(device: Device) -> Device:
     return mine
 
 
-@pytest.mark.parametrize("name", ["pipeline", "bind_group", "write", "buffer", "submit"])
+@pytest.mark.parametrize("name", ["pipeline", "bind_group", "write", "buffer", "call"])
 def test_every_use_of_the_device(name: str, device: Device, fuse: bool, want: list[Any]) -> None:
     """In the first call and in the one after: whichever fails, the calls after it give what they should."""
     if name == "pipeline" and not fuse:

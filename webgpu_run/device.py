@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +20,9 @@ import numpy as np
 from . import kernel as kernels
 from .errors import DeviceError, UsageError
 from .kernel import Consts, Kernel
+from .native import Copy, Dispatch, Native
 from .op import GPU, PLAIN, SOFTWARE, Array, Limits
 from .shapes import align
-from .waiting import Waiter
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # Mesa warns on stderr without one
@@ -149,7 +149,7 @@ class Device:
         log.propagate = False
         with self._errors("the device can't be opened"):
             self.handle = adapter.handle.request_device_sync(required_features=list(self.features))
-            self._waiter = Waiter(self.handle)
+            self.native = Native(self.handle)
         lim = self.handle.limits
         self.limits = Limits(
             max_workgroups=lim["max-compute-workgroups-per-dimension"],
@@ -236,7 +236,7 @@ class Device:
                 part = view[at : at + _PART]
                 if part.nbytes % 4:
                     part = memoryview(bytes(part) + b"\0" * (-part.nbytes % 4))
-                self.handle.queue.write_buffer(buffer, offset + at, part)
+                self.native.write(buffer, offset + at, part)
                 self._flush(part.nbytes)
 
     def texture(self, rows: Array, what: str = "texture") -> Any:
@@ -308,14 +308,22 @@ class Device:
         if self._pending >= _STAGED:
             self._pending = 0
             self.check()
-            self._waiter.until(self._waiter.submit())
+            self.native.until(self.native.submit())
 
     def submit(self, encoder: Any) -> Any:
-        """Finish an encoder and put it in the queue; what it gives names the submission."""
+        """Finish an encoder of wgpu's own and put it in the queue; what it gives names the submission."""
         self.check()
         self._pending = 0
         with self._errors("submit"):
-            return self._waiter.submit(encoder.finish())
+            commands = encoder.finish()  # alive until it is submitted
+            return self.native.submit(commands._internal)
+
+    def call(self, dispatches: Iterable[Dispatch], before: Iterable[Copy] = (), after: Iterable[Copy] = ()) -> Any:
+        """Put one pass of dispatches, with copies around it, in the queue; what it gives names the submission."""
+        self.check()
+        self._pending = 0
+        with self._errors("submit"):
+            return self.native.submit(self.native.record(before, dispatches, after))
 
     def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
         """What a submission copied to a staging buffer, as soon as it is done."""
@@ -325,7 +333,7 @@ class Device:
         nbytes = align(count * dtype.itemsize, 8)
         self.check()
         with self._errors("readback"):
-            data = self._waiter.read(staging, nbytes, submission)
+            data = self.native.read(staging, nbytes, submission)
         return np.frombuffer(data, dtype, count).reshape(dims)
 
     def read(self, buffer: Any, nbytes: int) -> bytes:
@@ -337,7 +345,7 @@ class Device:
     def wait(self) -> None:
         """Until all submitted work is done."""
         self.check()
-        self._waiter.until()
+        self.native.until()
 
     def zero(self, buffers: Sequence[Any]) -> None:
         encoder = self.handle.create_command_encoder()

@@ -6,12 +6,13 @@ import os
 import time
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from . import kernel as kernels
+from . import native
 from .device import Device, Image
 from .errors import RunError, UnsupportedError
 from .graph import GPU_DTYPE, Node
@@ -60,9 +61,7 @@ class CallStats:
 
 @dataclass(slots=True)
 class _Command:
-    pipeline: Any
-    group: Any
-    grid: tuple[int, int, int]
+    handles: native.Dispatch
     node: int
     step: Step
     params_at: int  # where its uniforms are in the arena
@@ -103,6 +102,7 @@ class Executor:
         self._groups: dict[Any, Any] = {}
         self._lists: list[list[_Command]] = [[] for _ in self.graph.nodes]
         self._commands: list[_Command] = []
+        self._handles: list[native.Dispatch] = []
         self._stale = True
         self._pending: dict[int, list[_Command]] = {}
         self._layers: dict[int, int] = {}  # node -> layers of its images that are bound
@@ -145,12 +145,10 @@ class Executor:
 
     def _compile(self, commands: Sequence[_Command]) -> None:
         """A software driver compiles a kernel when it first runs: now, for no workgroups, rather than in a call."""
-        fresh = {id(c.objects[0]): replace(c, grid=(0, 0, 0)) for c in commands}
+        fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0) for c in commands}
         fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
         if fresh:
-            encoder = self.device.handle.create_command_encoder()
-            self._encode(encoder, list(fresh.values()))
-            self.device.submit(encoder)
+            self.device.call(fresh.values())
             self.device.wait()
             self.device.compiled |= fresh.keys()
 
@@ -204,9 +202,8 @@ class Executor:
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = self.device.bind_group(kernel, step.consts, bindings)
-            commands.append(
-                _Command(pipeline._internal, group._internal, step.grid, node.index, step, at, (pipeline, group))
-            )
+            handles = (pipeline._internal, group._internal, *step.grid)
+            commands.append(_Command(handles, node.index, step, at, (pipeline, group)))
         return commands
 
     def _params_room(self, step: Step) -> int:
@@ -272,6 +269,7 @@ class Executor:
         """The command stream of the current plans."""
         if self._stale:
             self._commands = [c for i, commands in enumerate(self._lists) if i not in self._skipped for c in commands]
+            self._handles = [c.handles for c in self._commands]
             self._stale = False
         return self._commands
 
@@ -281,32 +279,28 @@ class Executor:
 
     def submit(self, stats: CallStats, *, timed: bool = False, feed: Sequence[tuple[int, int]] = ()) -> Ticket:
         """Put the current plans in the queue. `feed` first copies one tensor into another, on the device."""
-        device, handle = self.device, self.device.handle
+        device = self.device
         commands = self.commands()
         stats.dispatches += len(commands)
         timed = timed and device.timestamps
-        encoder = handle.create_command_encoder()
-        for source, target in feed:
-            nbytes = prod(self.engine.live[target]) * 4
-            encoder.copy_buffer_to_buffer(self.resident.source(source), 0, self.resident.source(target), 0, nbytes)
-        if timed:
-            self._encode_timed(encoder, commands)
-        else:
-            self._encode(encoder, commands)
+        source, live = self.resident.source, self.engine.live
+        before = [(source(x), source(target), prod(live[target]) * 4) for x, target in feed]
         self._calls ^= 1  # two calls may be in flight: each has staging buffers of its own
-        reads = []
+        reads, after = [], []
         for v in self.readbacks:
-            dims = self.engine.live[v]
+            dims = live[v]
             nbytes = prod(dims) * 4
             key = (v, self._calls)
             if nbytes:
                 if key not in self._staging:
                     most = prod(self.graph.tensors[v].max_dims) * 4
                     self._staging[key] = device.buffer(most, "readback", read=True)
-                encoder.copy_buffer_to_buffer(self.resident.source(v), 0, self._staging[key], 0, nbytes)
+                after.append((source(v), self._staging[key], nbytes))
             reads.append((v, dims, self._staging.get(key)))
             stats.read_bytes += nbytes
-        return Ticket(tuple(reads), device.submit(encoder), commands if timed else ())
+        if timed:
+            return Ticket(tuple(reads), self._submit_timed(before, commands, after), commands)
+        return Ticket(tuple(reads), device.call(self._handles, before, after))
 
     def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
         """Wait for a submitted call and read its outputs."""
@@ -323,28 +317,13 @@ class Executor:
             self._collect_times(ticket.commands, stats)
         return outs
 
-    def _encode(self, encoder: Any, commands: Sequence[_Command]) -> None:
-        """One pass through wgpu's C handles: a third of what its Python objects cost; finish() raises the errors."""
-        from wgpu.backends.wgpu_native import ffi, lib
-
-        compute = encoder.begin_compute_pass()
-        handle, null = compute._internal, ffi.NULL
-        set_pipeline, set_group, dispatch = (
-            lib.wgpuComputePassEncoderSetPipeline,
-            lib.wgpuComputePassEncoderSetBindGroup,
-            lib.wgpuComputePassEncoderDispatchWorkgroups,
-        )
-        last = None
-        for c in commands:
-            if c.pipeline is not last:
-                set_pipeline(handle, c.pipeline)
-                last = c.pipeline
-            set_group(handle, 0, c.group, 0, null)
-            dispatch(handle, *c.grid)
-        compute.end()
-
-    def _encode_timed(self, encoder: Any, commands: Sequence[_Command]) -> None:
+    def _submit_timed(
+        self, before: Sequence[native.Copy], commands: Sequence[_Command], after: Sequence[native.Copy]
+    ) -> Any:
         """A pass a dispatch, each between two timestamps."""
+        encoder = self.device.handle.create_command_encoder()
+        for source, target, nbytes in before:
+            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
         use, handle, each = self.device.wgpu.BufferUsage, self.device.handle, _QUERIES // 2
         while len(self._queries) * each < len(commands):
             resolved = handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
@@ -358,10 +337,13 @@ class Executor:
             compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(c.objects[0])
             compute.set_bind_group(0, c.objects[1])
-            compute.dispatch_workgroups(*c.grid)
+            compute.dispatch_workgroups(*c.step.grid)
             compute.end()
         for (queries, resolved), first in zip(self._queries, range(0, len(commands), each), strict=False):
             encoder.resolve_query_set(queries, 0, 2 * min(each, len(commands) - first), resolved, 0)
+        for source, target, nbytes in after:
+            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
+        return self.device.submit(encoder)
 
     def _collect_times(self, commands: Sequence[_Command], stats: CallStats) -> None:
         left = 16 * len(commands)
@@ -382,11 +364,8 @@ class Executor:
 
     def execute_node(self, index: int) -> None:
         """Run one node alone; in order, these give what `execute` gives."""
-        commands = self._lists[index]
-        if commands:
-            encoder = self.device.handle.create_command_encoder()
-            self._encode(encoder, commands)
-            self.device.submit(encoder)
+        if self._lists[index]:
+            self.device.call([c.handles for c in self._lists[index]])
 
     def read(self, v: int) -> Array:
         """What a tensor holds now, at its live shape; memory is shared, so not for long."""
