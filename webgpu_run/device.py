@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
 def _wgpu() -> Any:
     try:
         import wgpu
-        import wgpu.backends.wgpu_native
+        import wgpu.backends.wgpu_native.extras
     except (ImportError, OSError, RuntimeError) as err:
         raise DeviceError(f"wgpu can't be loaded: {err}", hint="pip install --force-reinstall wgpu") from err
     return wgpu
@@ -63,9 +64,16 @@ class Adapter:
         return self.kind == "CPU"
 
 
-def list_adapters() -> list[Adapter]:
-    """Every adapter, best first: a real GPU before a software one, any backend before OpenGL."""
+def list_adapters(*, gl: bool = True) -> list[Adapter]:
+    """Every adapter, best first: a real GPU before a software one, any backend before OpenGL.
+
+    On Linux OpenGL is a driver of its own, 11 MB in memory: without `gl` it is not looked for.
+    """
     wgpu = _wgpu()
+    if sys.platform == "linux":
+        native = wgpu.backends.wgpu_native
+        native._helpers._the_instance = None  # another one, for other backends
+        native.extras.set_instance_extras(backends=["All" if gl else "Primary"])
     try:
         found = wgpu.gpu.enumerate_adapters_sync()
     except RuntimeError:
@@ -93,7 +101,10 @@ def list_adapters() -> list[Adapter]:
 
 def pick(choice: str | None = None, adapters: Sequence[Adapter] | None = None) -> Adapter:
     """The adapter that `--device` names: an index, a backend, `cpu`, `gpu`, or part of a name."""
-    adapters = list_adapters() if adapters is None else adapters
+    if adapters is None:
+        with contextlib.suppress(DeviceError, UsageError):
+            return pick(choice, list_adapters(gl=False))
+        adapters = list_adapters()
     if not adapters:
         raise DeviceError("no GPU adapter was found", hint=HINT)
     if choice is None:
