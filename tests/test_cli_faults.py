@@ -234,17 +234,18 @@ def test_43_out_of_memory() -> None:
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_44_device_lost(when: str) -> None:
-    """The device is destroyed around the second call's submit."""
+    """The device is destroyed around what the third use of its queue records and submits: kernels are compiled first."""
     lines = {
-        "before": "lose(self); old(self, encoder)",
-        "during": "encoder.finish = (lambda f: lambda: (lose(self), f())[1])(encoder.finish); old(self, encoder)",
-        "after": "old(self, encoder); lose(self)",
+        "before": "lose(self); return old(self, *given)",
+        "during": "record = self.native.record; self.native.record = lambda *g: (lose(self), record(*g))[1]\n"
+        "    try: return old(self, *given)\n    finally: self.native.record = record",
+        "after": "made = old(self, *given); lose(self); return made",
     }
     script = (
-        "import webgpu_run.device as d\nold = d.Device.submit\ncount = [0]\n"
-        "def lose(self):\n    count[0] += 1\n    if count[0] == 2: self.handle.destroy()\n"
-        f"def submit(self, encoder):\n    {lines[when]}\n"
-        "d.Device.submit = submit"
+        "import webgpu_run.device as d\nold = d.Device.call\ncount = [0]\n"
+        "def lose(self):\n    count[0] += 1\n    if count[0] == 3: self.handle.destroy()\n"
+        f"def call(self, *given):\n    {lines[when]}\n"
+        "d.Device.call = call"
     )
     result = patched(script, TINY, *IDS)
     assert result.code == 6, result.err
