@@ -234,7 +234,7 @@ def test_43_out_of_memory() -> None:
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_44_device_lost(when: str) -> None:
-    """The device is destroyed around what the third use of its queue records and submits: kernels are compiled first."""
+    """The device is destroyed around the third use of its queue, the first after compiling."""
     lines = {
         "before": "lose(self); return old(self, *given)",
         "during": "record = self.native.record; self.native.record = lambda *g: (lose(self), record(*g))[1]\n"

@@ -42,8 +42,8 @@ class Native:
 
     def write(self, buffer: Any, offset: int, data: memoryview) -> None:
         """Copy bytes, a multiple of four, into a buffer before what is submitted next."""
-        held = self._ffi.from_buffer(data)
-        self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, held, data.nbytes)
+        with self._ffi.from_buffer(data) as held:  # let go at once: an error's traceback would keep it
+            self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, held, data.nbytes)
 
     def record(self, before: Iterable[Copy], dispatches: Iterable[Dispatch], after: Iterable[Copy]) -> Any:
         """A command buffer: copies, one pass, copies. Errors in any of it are raised in the end."""
