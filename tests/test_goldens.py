@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from webgpu_run.device import Device
+from webgpu_run.errors import ShapeError, UsageError
 from webgpu_run.model import Model, load
 from webgpu_run.op import Array
 
@@ -106,3 +107,19 @@ def test_reset_empties_the_caches(device: Device) -> None:
     assert model.run([tokens[:, :1], late])[0].tobytes() != before
     model.reset()
     assert model.run([tokens[:, :1], late])[0].tobytes() == before
+
+
+def test_ids_past_a_table_are_refused(device: Device) -> None:
+    """A kernel would take the last row for them, and the answer would look like one."""
+    for name in ("tiny_dyn", "tiny_fp32emb", "tiny_static"):
+        model = load(FIXTURES / f"{name}.pte", device=device)
+        rows = model.outputs[0].dims[-1]
+        for bad in (rows, -1, 2**40):
+            with pytest.raises(ShapeError, match=f"input 0 has {bad}, the table that it picks from has {rows} rows"):
+                model.run([np.array([[bad]]), np.array([0])])
+        assert np.isfinite(model.run([np.array([[rows - 1]]), np.array([0])])[0]).all()
+
+
+def test_a_cache_of_no_known_form_is_refused(device: Device) -> None:
+    with pytest.raises(UsageError, match="kv is 'f8', expected f32 or f16"):
+        load(FIXTURES / "tiny_dyn.pte", device=device, kv="f8")

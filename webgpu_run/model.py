@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from . import fuse as fusion
 from . import tune as tuning
 from .checks import check_method, notes
 from .device import Device, open_device
-from .errors import ShapeError, UnsupportedError
+from .errors import ShapeError, UnsupportedError, UsageError
 from .execute import CallStats, Executor, Progress, Ticket, host_clock
 from .interpreter import Interpreter
 from .op import Array
@@ -124,6 +124,8 @@ class Model:
         if kv != self.device.limits.kv:
             self.device = copy.copy(self.device)
             self.device.limits = replace(self.device.limits, kv=kv)
+        if kv not in ("f32", "f16"):
+            raise UsageError(f"kv is {kv!r}, expected f32 or f16")
         self.stats = CallStats()
         engines = [budget.planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         _check_kv(engines, kv)
@@ -132,6 +134,18 @@ class Model:
             Runner(delegate, self.device, progress=progress, engine=engine)
             for delegate, engine in zip(self.method.delegates, engines, strict=True)
         ]
+        self._tables = dict(self._picks())
+
+    def _picks(self) -> Iterator[tuple[int, int]]:
+        """(input, rows) for every input that picks rows of a table: kernels would take the last one for any past it."""
+        for step in self.method.instructions:
+            if isinstance(step, pte.DelegateCall):
+                graph = self.runners[step.delegate].graph
+                for given, v in zip(step.args, graph.input_ids, strict=False):
+                    for node in (graph.nodes[i] for i in graph.readers.get(v, ())):
+                        if given in self.method.inputs and node.op.short.startswith("embedding"):
+                            table = next(iter(node.tensors.values()))
+                            yield self.method.inputs.index(given), graph.tensors[table].max_dims[0]
 
     def _tensors(self, ids: Sequence[int]) -> tuple[pte.Tensor, ...]:
         values = (self.method.values[i] for i in ids)
@@ -199,9 +213,13 @@ class Model:
                 raise ShapeError(f"input {i} is {array.dtype}, {self.method.name} takes {spec.dtype}")
             if array.shape != spec.dims:
                 self._check_dims(i, array.shape, spec)
-            whole = array.dtype.kind in "iu" and array.dtype.itemsize > 2 and array.size
-            if whole and (array.max() > 2**31 - 1 or array.min() < -(2**31)):
-                raise ShapeError(f"input {i} has a value that does not fit 32 bits")
+            if array.dtype.kind in "iu" and array.size:
+                least, most, rows = array.min(), array.max(), self._tables.get(i)
+                if rows is not None and not 0 <= least <= most < rows:
+                    bad = least if least < 0 else most
+                    raise ShapeError(f"input {i} has {bad}, the table that it picks from has {rows} rows")
+                if most > 2**31 - 1 or least < -(2**31):
+                    raise ShapeError(f"input {i} has a value that does not fit 32 bits")
             out.append(array.astype(spec.dtype, copy=False))
         return out
 
