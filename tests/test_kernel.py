@@ -58,6 +58,28 @@ def test_params_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_what_a_form_does_not_use_is_not_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sample.wgsl").write_text(
+        "@group(0) @binding(0) var<storage, read> t_x: array<f32>;\n"
+        "@group(0) @binding(1) var<storage, read> t_bias: array<f32>;  // if BIAS\n"
+        "@group(0) @binding(2) var<storage, read_write> t_out1: array<f32>;  // if OUTS > 1\n"
+        "fn f(i: u32) -> f32 {\n  var y = t_x[i];\n  y += t_bias[i];  // if BIAS\n  return y;\n}\n"
+    )
+    monkeypatch.setattr(kernel, "wgsl_dir", lambda: tmp_path)
+    made = kernel.load.__wrapped__("sample")
+    for bias, outs, names in (
+        (0, 1, ["x"]),
+        (1, 1, ["x", "bias"]),
+        (0, 2, ["x", "out1"]),
+        (1, 3, ["x", "bias", "out1"]),
+    ):
+        consts = (("BIAS", bias), ("OUTS", outs))
+        assert [b.name for b in made.bindings(consts)] == names
+        assert ("t_bias[i]" in made.text(consts)) == bool(bias)
+    with pytest.raises(RunError, match="// if OUTS needs a number"):
+        made.text((("BIAS", 1),))
+
+
 def test_step_uniform_is_stable() -> None:
     step = Step("binary_vec4", (("count", 7), ("alpha", 0.5)), (1, 1, 1))
     assert step.uniform() == step.uniform() == np.array([7, 0x3F000000, 0, 0], np.uint32).tobytes()

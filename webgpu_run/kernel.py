@@ -1,8 +1,9 @@
 """WGSL kernel files: their bindings and uniform struct, read from the text itself, so neither is written twice.
 
 A kernel names its tensors `t_<arg>` and its uniforms `params: Params`. Constants that must be known at compile time
-(array sizes, tile sizes) are prepended as `const` lines; `$NAME` in the text is replaced by a string constant.
-Everything here runs without a GPU.
+(array sizes, tile sizes) are prepended as `const` lines; `$NAME` in the text is replaced by a string constant. A line
+that ends in `// if NAME` or `// if NAME > 1` is there only where that constant is above 0, or 1: what a form of a
+kernel does not use is not bound. Everything here runs without a GPU.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _PARAMS = re.compile(r"struct\s+Params\s*\{([^}]*)\}", re.S)
 _FIELD = re.compile(r"(\w+)\s*:\s*(\w+(?:<(?:[^<>]|<[^<>]*>)*>)?)\s*(?:,|$)")
 _CONST = re.compile(r"^const\s+(\w+)\s*:\s*u32\s*=\s*([^;]+);", re.M)
 _UNROLL = re.compile(r"for \(var (\w+) = 0u; \1 < ([^;]+); \1\+\+\) \{ // unroll\n")
+_IF = re.compile(r"^.*// if (\w+)(?: > (\d+))?\n", re.M)
 _INCLUDE = re.compile(r"^//\s*include:\s*(\w+)\s*$", re.M)
 _TYPES = {
     "u32": ("<u4", ()),
@@ -89,10 +91,19 @@ def _text(name: str, source: str, consts: Consts) -> str:
             source = re.sub(rf"\${key}\b", lambda _: value, source)  # noqa: B023
         else:
             head.append(f"const {key}: u32 = {value}u;")
+    given = dict(consts)
+    source = _IF.sub(lambda m: m[0] if _above(name, given, m[1], int(m[2] or 0)) else "", source)
     left = re.search(r"\$\w+", source)
     if left:
         raise RunError(f"kernel {name}: {left.group()} was not given")
     return _unrolled("\n".join([*head, source]))
+
+
+def _above(name: str, given: Mapping[str, int | str], key: str, least: int) -> bool:
+    value = given.get(key)
+    if not isinstance(value, int):
+        raise RunError(f"kernel {name}: // if {key} needs a number")
+    return value > least
 
 
 @functools.cache
