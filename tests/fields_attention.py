@@ -191,7 +191,7 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
         rest = {"TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"]), **stored(a["kc"], limits)}
         bias = 2**31 if a.attrs["bias"] else 0
         step["kernel"] = names[step["kernel"]]
-        step["consts"] = step["consts"] | heads | rest
+        step["consts"] = {n: v for n, v in step["consts"].items() if n not in fields_q4.ENDS} | heads | rest
         step["params"] = {n: step["params"][n] for n in ("rows", "out_row", "eps")} | {"bias": bias, "pos_slot": slot}
     return found
 

@@ -10,6 +10,7 @@ from webgpu_run.op import Args, Limits, Op, Plan, Step
 
 LINEAR = ("linear_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31
+ENDS = ("OUTS", "BIAS", "RESIDUAL")  # of q4_out_rows.wgsl
 TILE = ("K", "G", "LANES", "PARTS", "SWIGLU")  # the constants of a tile that it shares with strips
 
 
@@ -72,6 +73,12 @@ def expected(
     splits = max(s for s in range(1, profile.splits + 1) if s <= k // 32 and s * profile.lanes <= limits.max_invocations
                  and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
     folded = "norm" in forms and m == 1 and not packed
+    count = strips[0] if swiglu else sum(strips)
+    each = 1  # strips of a weight that a workgroup has
+    if splits == 1:  # more with one row, where that gives an even number of workgroups
+        most = [e for e in (2, 3, 4) if m == 1 and count % (2 * e) == 0 and (e == 2 or not swiglu)]
+        each = max([1 if swiglu else 2, *most])
+    ends = dict(zip(ENDS, (1 if swiglu else len(widths), int("bias" in forms), int("residual" in forms)), strict=True))
     consts = {
         "K": k,
         "G": group,
@@ -79,19 +86,19 @@ def expected(
         "PARTS": parts(k, group, limits),
         "ROWS": rows,
         "SPLITS": splits,
-        "STRIPS": 2 if swiglu or splits == 1 else 1,
+        "STRIPS": 2 * each if swiglu else each,
         "WINDOW": held,
-        "UNROLL": 2 if m == 1 and group % 64 == 0 and splits == 1 else 1,
         "NORM": int(folded),
         "NORM_SIZE": k // 4 if folded else 1,
         "SWIGLU": int(swiglu),
+        **ends,
     }
     kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
     if fresh:
         kernel = "linear_dq8ca_fresh"
     if tiled:
-        kernel, rows, held = "linear_q4gsw_tiled", 32, up(m, held) * held
-        consts = {name: consts[name] for name in TILE} | {"STRIPS": 1}
+        kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1
+        consts = {name: consts[name] for name in TILE} | ends
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
@@ -108,12 +115,9 @@ def expected(
             "up_strip": strips[0],
             "rows": live,
             "out_row": first,
-            "bias": ALL if "bias" in forms else 0,
-            "residual": ALL if "residual" in forms else 0,
             "eps": eps,
         }
-        across = strips[0] if swiglu else up(sum(strips), consts["STRIPS"])
-        grid = (*spread(across, limits), up(live, rows))
+        grid = (*spread(up(count, each), limits), up(live, rows))
         at = (first * k * size, held * k * size)
         found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, "at": at})
     return found

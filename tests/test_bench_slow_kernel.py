@@ -13,8 +13,8 @@ from command import HERE, Result, execute
 ROOT = HERE.parent
 MODEL = ROOT / "webgpu_run" / "model" / "model.pte"
 TURNS = 60  # so many that no neighbour on the machine hides it
-LOOP = "  for (var b = split * UNROLL; b < BLOCKS; b += SPLITS * UNROLL) {\n"
-AFTER = "  if (SPLITS > 1) {\n    acc = joined("
+LOOP = "  for (var b = split; b < BLOCKS; b += SPLITS) {\n"
+AFTER = "  if (SPLITS > 1) {\n    for (var i"
 
 
 def bench(tree: Path, *args: str | Path) -> Result:
@@ -39,9 +39,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel = tree / "wgsl" / "q4_strips.wgsl"
     text = kernel.read_text()
     assert text.count(LOOP) == text.count(AFTER) == 1
-    again = (
-        f"  for (var turn = 0u; turn < {TURNS}u; turn++) {{\n  acc = Strip(); acc2 = Strip(); square = vec4<f32>();\n"
-    )
+    again = f"  for (var turn = 0u; turn < {TURNS}u; turn++) {{\n  acc = array<Sums, STRIPS>(); square = 0.0;\n"
     kernel.write_text(text.replace(LOOP, again + LOOP).replace(AFTER, "  }\n" + AFTER))
     return tree
 

@@ -10,8 +10,8 @@ fn norm(at: u32, c: u32) -> vec4<f32> {
   return vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);
 }
 
-fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
-  var d = vec4<f32>();
+fn column(w: vec4<u32>, x: Rows) -> array<f32, ROWS> {
+  var d: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) { // unroll
     d[r] = x[r].sum;
   }
@@ -27,7 +27,7 @@ fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
 fn prepare(lane: u32) {}
 
 // What a row's sums are multiplied by in the end: the norm, which is known only then.
-fn factor(row: u32, square: vec4<f32>) -> vec4<f32> {
+fn factor(row: u32, square: f32) -> f32 {
   if (NORM == 1) { return inverseSqrt(across(square) / f32(K) + params.eps); }
-  return vec4(1.0);
+  return 1.0;
 }

@@ -1,9 +1,11 @@
-// Where a linear's rows go: up to three outputs, with bias and residual added.
+// Where a linear's rows go: OUTS outputs, with BIAS and RESIDUAL added. These are compiled in: lavapipe goes through both
+// sides of a branch, lane by lane where they load or store (and where uniforms alone decide, it puts their values into the
+// code and compiles it again for each dispatch).
 struct Params {
   n0: u32, n1: u32, n2: u32,  // widths of the outputs
   strip1: u32, strip2: u32,   // where the strips of outputs 1 and 2 begin
   up_strip: u32,              // with SWIGLU: where the strips of the second weight begin
-  rows: u32, out_row: u32, bias: u32, residual: u32, eps: f32,
+  rows: u32, out_row: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -23,8 +25,7 @@ fn put(part: u32, at: u32, y: f32) {
 fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
   let at = (params.out_row + row) * wide + n;
   var r = vec4<f32>();
-  // not a branch on uniforms alone: lavapipe would put their values into the code and compile it again for each dispatch
-  if (n < params.residual) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
+  if (RESIDUAL == 1 && n < wide) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
   if (n < wide) { put(part, at, y.x + r.x); }
   if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
   if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
@@ -34,8 +35,8 @@ fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
   var y = v;
-  if (lane < params.bias) { y += t_bias[strip * LANES + lane]; }
-  if (strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
-  else if (strip < params.strip2) { put_row(1, row, ((strip - params.strip1) * LANES + lane) * 4, params.n1, y); }
+  if (BIAS == 1) { y += t_bias[strip * LANES + lane]; }
+  if (OUTS == 1 || strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }
+  else if (OUTS == 2 || strip < params.strip2) { put_row(1, row, ((strip - params.strip1) * LANES + lane) * 4, params.n1, y); }
   else { put_row(2, row, ((strip - params.strip2) * LANES + lane) * 4, params.n2, y); }
 }

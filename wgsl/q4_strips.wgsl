@@ -1,6 +1,7 @@
 // y = x w^T for 4-bit weights packed in strips of 4 * LANES columns (ops/q4.py describes the texels).
-// A lane owns 4 columns of STRIPS strips and ROWS rows. With SPLITS > 1 as many lanes own the same columns, each with every
-// SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software adapters are better without.
+// A lane owns 4 columns of STRIPS strips (with SWIGLU gate and up by turns) and ROWS rows. With SPLITS > 1 as many lanes own
+// the same columns, each with every SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software
+// adapters are better without.
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
 // storage, and elsewhere it is a broadcast. What surrounds the matmul (norm before; SwiGLU, bias and more after) is folded
 // in because each step would cost a dispatch and a trip through memory of its own. Params, bindings of the outputs and
@@ -12,7 +13,7 @@ const GROUP_BLOCKS: u32 = G / 32;
 const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 
 alias Rows = array<X, ROWS>;
-alias Strip = mat4x4<f32>;  // columns of 4 rows
+alias Sums = array<vec4<f32>, ROWS>;  // of a lane's four columns
 
 // A strip wider than the widest texture continues on the next row.
 fn texel(strip: u32, i: u32) -> vec4<u32> {
@@ -20,55 +21,47 @@ fn texel(strip: u32, i: u32) -> vec4<u32> {
   return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
 }
 
-fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Strip {
+// The sums of a block. Four texels are fetched before any is used: a processor sees only so far ahead, and waits for a fetch
+// that it reaches late.
+fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Sums {
   let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
-  return Strip(column(texel(strip, at), x), column(texel(strip, at + LANES), x),
-    column(texel(strip, at + 2 * LANES), x), column(texel(strip, at + 3 * LANES), x));
-}
-
-fn scaled(strip: u32, b: u32, lane: u32, d: Strip) -> Strip {
-  let s = bitcast<vec4<f32>>(texel(strip, b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4) * LANES + lane));
-  return Strip(s.x * d[0], s.y * d[1], s.z * d[2], s.w * d[3]);
-}
-
-fn load_rows(row: u32, b: u32, lane: u32) -> Rows {
-  var x = Rows();
-  for (var r = 0u; r < ROWS; r++) { // unroll
-    x[r] = load_x(row + r, b, lane);
+  let w = array(texel(strip, at), texel(strip, at + LANES), texel(strip, at + 2 * LANES), texel(strip, at + 3 * LANES));
+  var d: Sums;
+  for (var c = 0u; c < 4; c++) { // unroll
+    let y = column(w[c], x);
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      d[r][c] = y[r];
+    }
   }
-  return x;
+  return d;
 }
 
-fn squares(x: Rows) -> vec4<f32> {
-  var s = vec4<f32>();
-  for (var r = 0u; r < ROWS; r++) { // unroll
-    s[r] = x[r].square;
-  }
-  return s;
+fn scales(strip: u32, b: u32, lane: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(texel(strip, b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4) * LANES + lane));
 }
 
-fn store(row: u32, strip: u32, lane: u32, acc: Strip) {
-  let v = transpose(acc);
-  for (var r = 0u; r < ROWS; r++) { // unroll
-    store_row(row + r, strip, lane, v[r]);
-  }
+fn nth(strip: u32, i: u32) -> u32 {
+  if (SWIGLU == 0) { return strip + i; }
+  return strip + i / 2 + i % 2 * up_strip();
 }
+
+struct Part { acc: Sums, square: f32 }
+var<workgroup> parts: array<Part, SPLITS * LANES>;
 
 // The sum over the lanes that share columns, left in the first of them.
-fn joined(local: u32, acc: Strip, square: vec4<f32>) -> Strip {
-  parts[local] = Part(acc, square);
+fn joined(local: u32, part: Part) -> Part {
+  parts[local] = part;
   workgroupBarrier();
   if (local < LANES) {
     for (var i = local + LANES; i < SPLITS * LANES; i += LANES) {
-      parts[local].acc += parts[i].acc;
+      for (var r = 0u; r < ROWS; r++) { // unroll
+        parts[local].acc[r] += parts[i].acc[r];
+      }
       parts[local].square += parts[i].square;
     }
   }
-  return parts[local].acc;
+  return parts[local];
 }
-
-struct Part { acc: Strip, square: vec4<f32> }
-var<workgroup> parts: array<Part, SPLITS * LANES>;
 
 @compute @workgroup_size(LANES * SPLITS)
 fn main(
@@ -79,42 +72,39 @@ fn main(
   let lane = local % LANES;
   let split = local / LANES;
   let row = wid.z * ROWS;
-  let strip = (wid.y * count.x + wid.x) * select(STRIPS, 1, SWIGLU == 1);
-  let strip2 = strip + select(1, up_strip(), SWIGLU == 1);
-  var acc: Strip;
-  var acc2: Strip;
-  var square = vec4<f32>();
+  let strip = (wid.y * count.x + wid.x) * (STRIPS >> SWIGLU);
+  var acc: array<Sums, STRIPS>;
+  var square = 0.0;  // of the row, where there is one: many are normalised before
   prepare(lane);
-  for (var b = split * UNROLL; b < BLOCKS; b += SPLITS * UNROLL) {
-    let x = load_rows(row, b, lane);
-    square += squares(x);
-    var d = columns(strip, b, lane, x);
-    var d2: Strip;
-    if (STRIPS > 1) { d2 = columns(strip2, b, lane, x); }
-    if (UNROLL > 1) {
-      let x2 = load_rows(row, b + 1, lane);
-      square += squares(x2);
-      d += columns(strip, b + 1, lane, x2);
-      if (STRIPS > 1) { d2 += columns(strip2, b + 1, lane, x2); }
+  for (var b = split; b < BLOCKS; b += SPLITS) {
+    var x: Rows;
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      x[r] = load_x(row + r, b, lane);
     }
-    acc += scaled(strip, b, lane, d);
-    if (STRIPS > 1) { acc2 += scaled(strip2, b, lane, d2); }
+    square += x[0].square;
+    for (var i = 0u; i < STRIPS; i++) { // unroll
+      let d = columns(nth(strip, i), b, lane, x);
+      let s = scales(nth(strip, i), b, lane);
+      for (var r = 0u; r < ROWS; r++) { // unroll
+        acc[i][r] += s * d[r];
+      }
+    }
   }
   if (SPLITS > 1) {
-    acc = joined(local, acc, square);
-    square = parts[lane].square;
-    if (STRIPS > 1) {
-      workgroupBarrier();
-      acc2 = joined(local, acc2, square);
+    for (var i = 0u; i < STRIPS; i++) { // unroll
+      if (i > 0) { workgroupBarrier(); }
+      let part = joined(local, Part(acc[i], square));
+      acc[i] = part.acc;
+      if (i + 1 == STRIPS) { square = part.square; }
     }
     if (split > 0) { return; }
   }
-  let r = factor(row, square);
-  acc = Strip(acc[0] * r, acc[1] * r, acc[2] * r, acc[3] * r);
-  acc2 = Strip(acc2[0] * r, acc2[1] * r, acc2[2] * r, acc2[3] * r);
-  if (SWIGLU == 1) {
-    for (var c = 0; c < 4; c++) { acc[c] = acc[c] / (1.0 + exp(-acc[c])) * acc2[c]; }
+  for (var r = 0u; r < ROWS; r++) { // unroll
+    let f = factor(row + r, square);
+    for (var i = 0u; i < STRIPS; i++) { // unroll
+      var y = acc[i][r] * f;
+      if (SWIGLU == 1) { y = y / (1.0 + exp(-y)) * (acc[(i + 1) % STRIPS][r] * f); }
+      if (SWIGLU == 0 || i % 2 == 0) { store_row(row + r, nth(strip, i), lane, y); }
+    }
   }
-  store(row, strip, lane, acc);
-  if (STRIPS > 1 && SWIGLU == 0) { store(row, strip2, lane, acc2); }
 }

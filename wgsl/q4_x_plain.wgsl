@@ -17,4 +17,4 @@ fn load_x(row: u32, b: u32, lane: u32) -> X {
     dot(x[0] + x[1] + x[2] + x[3] + x[4] + x[5] + x[6] + x[7], vec4(-8.0)), square);
 }
 
-fn across(v: vec4<f32>) -> vec4<f32> { return v; }
+fn across(v: f32) -> f32 { return v; }

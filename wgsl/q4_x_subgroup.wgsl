@@ -16,7 +16,7 @@ fn load_x(row: u32, b: u32, lane: u32) -> X {
     subgroupBroadcast(s, 4u), subgroupBroadcast(s, 5u), subgroupBroadcast(s, 6u), subgroupBroadcast(s, 7u)), sum, square);
 }
 
-fn across(v: vec4<f32>) -> vec4<f32> {
+fn across(v: f32) -> f32 {
   var s = v + subgroupShuffleXor(v, 1u);
   s += subgroupShuffleXor(s, 2u);
   return s + subgroupShuffleXor(s, 4u);

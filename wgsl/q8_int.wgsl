@@ -4,10 +4,10 @@
 // are at most 8 * 15 * 255 = 30600 in either half: the sums are exact once the lower half is rounded off.
 struct X { v: array<vec4<u32>, 4>, sum: i32, square: f32 }
 
-fn column(w: vec4<u32>, x: Rows) -> vec4<f32> {
+fn column(w: vec4<u32>, x: Rows) -> array<f32, ROWS> {
   const PAIR = vec4(0x000f000fu);
   let n = array(w & PAIR, (w >> vec4(4u)) & PAIR, (w >> vec4(8u)) & PAIR, (w >> vec4(12u)) & PAIR);
-  var d = vec4<f32>();
+  var d: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) { // unroll
     let p = n[0] * x[r].v[0] + n[1] * x[r].v[1] + n[2] * x[r].v[2] + n[3] * x[r].v[3] + vec4(0x8000u);
     let h = bitcast<vec4<i32>>(p) >> vec4(16u);

@@ -5,10 +5,4 @@
 
 fn prepare(lane: u32) {}
 
-fn factor(row: u32, square: vec4<f32>) -> vec4<f32> {
-  var s = vec4<f32>();
-  for (var r = 0u; r < ROWS; r++) { // unroll
-    s[r] = t_sizes[params.out_row + row + r];
-  }
-  return s;
-}
+fn factor(row: u32, square: f32) -> f32 { return t_sizes[params.out_row + row]; }

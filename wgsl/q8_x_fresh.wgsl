@@ -21,4 +21,4 @@ fn load_x(row: u32, b: u32, lane: u32) -> X {
   return shared_x(s.xy, s.zw);
 }
 
-fn factor(row: u32, square: vec4<f32>) -> vec4<f32> { return vec4(size); }
+fn factor(row: u32, square: f32) -> f32 { return size; }

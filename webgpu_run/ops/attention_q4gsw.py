@@ -165,11 +165,11 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
     eps, norm, rounded = a.num("eps"), "norm" if "norm" in a else None, bool(a.attrs["rounded"])
     rows_from = q4.source(m, k, limits, x="x", norm=norm, eps=eps, rounded=rounded)
     steps, x, nbytes = list(rows_from.steps), rows_from.x, rows_from.nbytes
-    consts = q4.strip_consts(m, k, group, limits, rows_from)
+    total = sum(q4.strips_of(a[f"w{i}"][0], limits) for i in range(3))
+    consts = q4.strip_consts(m, k, group, limits, rows_from, total)
     dim, kv = a["kc"][3], a["kc"][2]
     heads = a["w0"][0] // dim
     consts |= {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"])}
-    total = sum(q4.strips_of(a[f"w{i}"][0], limits) for i in range(3))
     columns = (heads + 2 * kv) * dim
     rename = [("x", x), ("norm", rows_from.norm)] + ([] if a.attrs["bias"] else [("bias", "none")])
     for first in range(0, m, consts["WINDOW"]):

@@ -19,7 +19,7 @@ from ..shapes import align, ceil_div
 from . import q8
 
 TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
-ALL = 2**31  # lanes or columns with a bias or a residual: every one, or 0
+ALL = 2**31  # lanes with a bias: every one, or 0
 
 
 def nibbles(w: Array) -> Array:
@@ -154,9 +154,9 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
 
 
 def strip_consts(
-    m: int, k: int, group: int, limits: Limits, rows_from: Source, *, swiglu: bool = False
+    m: int, k: int, group: int, limits: Limits, rows_from: Source, strips: int, *, swiglu: bool = False
 ) -> dict[str, int]:
-    """The compile-time constants of q4_strips.wgsl."""
+    """The compile-time constants of q4_strips.wgsl; strips are those of an output."""
     profile, norm = limits.profile, rows_from.folded
     window = 1 if m == 1 else window_rows(k, limits, rows_from.nbytes)
     rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
@@ -167,6 +167,11 @@ def strip_consts(
         limits.max_workgroup_bytes // (80 * profile.lanes),
         limits.max_invocations // profile.lanes,
     )
+    # x is made ready once for all strips of a workgroup: with one row more of them pay, with four an instruction cache
+    # holds the code of two. An even number of workgroups, lest one core waits for another at the end
+    each = 2 if splits == 1 and not swiglu else 1
+    if splits == 1 and rows == 1:
+        each = next((n for n in ((2,) if swiglu else (4, 3)) if strips % (2 * n) == 0), each)
     return {
         "K": k,
         "G": group,
@@ -174,9 +179,8 @@ def strip_consts(
         "PARTS": parts_for(k, group, limits),
         "ROWS": rows,
         "SPLITS": splits,
-        "STRIPS": 2 if swiglu or splits == 1 else 1,
+        "STRIPS": each << swiglu,
         "WINDOW": window,
-        "UNROLL": 2 if rows == 1 and group // 32 % 2 == 0 and splits == 1 else 1,
         "NORM": int(norm),
         "NORM_SIZE": k // 4 if norm else 1,
         "SWIGLU": int(swiglu),
@@ -213,14 +217,16 @@ def linear_steps(
     steps = list(rows_from.steps)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
     edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
-    consts = strip_consts(m, k, group, limits, rows_from, swiglu=swiglu)
-    window, rows = consts["WINDOW"], consts["ROWS"]
+    ends = {"OUTS": len(outs), "BIAS": int(bias), "RESIDUAL": int(residual is not None)}
+    total = strips[0] if swiglu else sum(strips)
+    consts = strip_consts(m, k, group, limits, rows_from, total, swiglu=swiglu) | ends
+    window, rows, each = consts["WINDOW"], consts["ROWS"], consts["STRIPS"] >> swiglu
     kernel = {"": "linear_q4gsw_strips", "packed": "linear_dq8ca_strips"}.get(rows_from.form, "linear_dq8ca_fresh")
     if limits.profile.shuffle and rows_from.form != "fresh":
         kernel += "_subgroup"
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
-        kernel, window, rows = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS
-        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")} | {"STRIPS": 1}
+        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
+        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU", *ends)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "none")]
     if not bias:
         rename.append(("bias", "none"))
@@ -241,13 +247,9 @@ def linear_steps(
                     ("up_strip", strips[0]),
                     ("rows", live),
                     ("out_row", first),
-                    ("bias", ALL * bias),
-                    ("residual", ALL * (residual is not None)),
                     ("eps", eps),
                 ),
-                strip_grid(
-                    strips[0] if swiglu else ceil_div(sum(strips), consts["STRIPS"]), ceil_div(live, rows), limits
-                ),
+                strip_grid(ceil_div(total, each), ceil_div(live, rows), limits),
                 (*consts.items(), *texture_consts(limits)),
                 ((rows_from.x, Window(first * k * rows_from.nbytes, window * k * rows_from.nbytes)),),
                 tuple(rename),
