@@ -18,11 +18,23 @@ def up(a: int, b: int) -> int:
     return (a + b - 1) // b
 
 
+def texels(k: int, group: int, limits: Limits) -> int:
+    """Of the scales and weights of a strip."""
+    return k // group * (1 + group // 8) * limits.profile.lanes
+
+
+def side(strips: int, k: int, group: int, limits: Limits, *, swiglu: bool = False) -> int:
+    """Strips of a row of a texture: where lanes share no columns, three or two if it has room; gate and up in pairs."""
+    near = 2 if swiglu or strips % 6 else 3
+    return near if limits.profile.splits == 1 and near * texels(k, group, limits) <= limits.max_texture else 1
+
+
 def parts(k: int, group: int, limits: Limits) -> int:
-    """Rows of a texture that the scales and weights of a strip take, a whole number of groups in each."""
+    """Rows of a texture that a strip takes, a whole number of groups in each."""
     groups = k // group
-    texels = groups * (1 + group // 8) * limits.profile.lanes
-    return next(n for n in range(1, groups + 1) if groups % n == 0 and texels <= n * limits.max_texture)
+    return next(
+        n for n in range(1, groups + 1) if groups % n == 0 and texels(k, group, limits) <= n * limits.max_texture
+    )
 
 
 def packable(k: int, group: int, limits: Limits) -> bool:
@@ -73,20 +85,21 @@ def expected(
     splits = max(s for s in range(1, profile.splits + 1) if s <= k // 32 and s * profile.lanes <= limits.max_invocations
                  and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
     folded = "norm" in forms and m == 1 and not packed
-    count = strips[0] if swiglu else sum(strips)
-    each = 1  # strips of a weight that a workgroup has
-    if splits == 1:  # more with one row, where that gives an even number of workgroups
-        most = [e for e in (2, 3, 4) if m == 1 and count % (2 * e) == 0 and (e == 2 or not swiglu)]
-        each = max([1 if swiglu else 2, *most])
+    count = sum(strips)
+    near = side(count, k, group, limits, swiglu=swiglu)
+    each = 2 if swiglu or splits == 1 else 1  # strips of a workgroup
+    if m == 1 and splits == 1:
+        each = max(near, 2) if count % 8 or near == 3 else 4
     ends = dict(zip(ENDS, (1 if swiglu else len(widths), int("bias" in forms), int("residual" in forms)), strict=True))
     consts = {
         "K": k,
         "G": group,
         "LANES": profile.lanes,
+        "TOGETHER": near,
         "PARTS": parts(k, group, limits),
         "ROWS": rows,
         "SPLITS": splits,
-        "STRIPS": 2 * each if swiglu else each,
+        "STRIPS": each,
         "WINDOW": held,
         "NORM": int(folded),
         "NORM_SIZE": k // 4 if folded else 1,
@@ -97,7 +110,7 @@ def expected(
     if fresh:
         kernel = "linear_dq8ca_fresh"
     if tiled:
-        kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1
+        kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1 + swiglu
         consts = {name: consts[name] for name in TILE} | ends
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
@@ -112,7 +125,6 @@ def expected(
             "n2": outs[2],
             "strip1": ALL if swiglu else ends[0],
             "strip2": ALL if swiglu else ends[1] if len(widths) > 1 else ends[0] + ALL,
-            "up_strip": strips[0],
             "rows": live,
             "out_row": first,
             "eps": eps,

@@ -10,9 +10,9 @@ const BLOCKS: u32 = K / 32;
 const GROUP_BLOCKS: u32 = G / 32;
 const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 
-fn texel(strip: u32, i: u32) -> vec4<u32> {
-  if (PARTS == 1) { return $LOAD(i, strip)$LEVEL; }
-  return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
+fn texel(row: u32, i: u32) -> vec4<u32> {
+  if (PARTS == 1) { return $LOAD(i, row)$LEVEL; }
+  return $LOAD(i % PITCH, row * PARTS + i / PITCH)$LEVEL;
 }
 
 // include: lane_grid
@@ -20,11 +20,12 @@ fn run(i: u32) {
   if (i >= params.count) { return; }
   let b = i % BLOCKS;
   let n = min(u32(max(t_index[i / BLOCKS], 0)), params.vocab - 1u);
-  let strip = n / (4 * LANES);
+  let row = n / (4 * LANES) / TOGETHER;
+  let at = n / (4 * LANES) % TOGETHER;
   let lane = n % (4 * LANES) / 4;
-  let group = b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4) * LANES + lane;
-  let scale = bitcast<vec4<f32>>(texel(strip, group))[n % 4];
-  let w = texel(strip, (b * 4 + b / GROUP_BLOCKS + 1 + n % 4) * LANES + lane);
+  let g = b / GROUP_BLOCKS;
+  let scale = bitcast<vec4<f32>>(texel(row, (g * (1 + GROUP_BLOCKS * 4) * TOGETHER + at) * LANES + lane))[n % 4];
+  let w = texel(row, ((b * 4 + g + 1) * TOGETHER + at * 4 + n % 4) * LANES + lane);
   for (var q = 0u; q < 4; q++) {
     let low = (vec4(w[q]) >> vec4(0u, 4u, 8u, 12u)) & vec4(15u);
     let high = (vec4(w[q]) >> vec4(16u, 20u, 24u, 28u)) & vec4(15u);

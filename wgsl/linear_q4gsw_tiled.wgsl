@@ -62,9 +62,9 @@ fn main(
 ) {
   let strip = wid.y * count.x + wid.x;
   let first = wid.z * ROWS;
-  var acc = sums(strip, first, t);
+  var acc = sums(strip << SWIGLU, first, t);
   if (SWIGLU == 1) {
-    let up = sums(strip + up_strip(), first, t);
+    let up = sums(strip * 2 + 1, first, t);
     for (var r = 0u; r < 4; r++) { acc[r] = acc[r] / (1.0 + exp(-acc[r])) * up[r]; }
   }
   for (var r = 0u; r < 4; r++) { store_row(first + t / LANES * 4 + r, strip, t % LANES, acc[r]); }

@@ -4,7 +4,6 @@
 struct Params {
   n0: u32, n1: u32, n2: u32,  // widths of the outputs
   strip1: u32, strip2: u32,   // where the strips of outputs 1 and 2 begin
-  up_strip: u32,              // with SWIGLU: where the strips of the second weight begin
   rows: u32, out_row: u32, eps: f32,
 }
 
@@ -14,8 +13,6 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> t_out0: array<f32>;
 @group(0) @binding(8) var<storage, read_write> t_out1: array<f32>;
 @group(0) @binding(9) var<storage, read_write> t_out2: array<f32>;
-
-fn up_strip() -> u32 { return params.up_strip; }
 
 fn put(part: u32, at: u32, y: f32) {
   if (part == 0) { t_out0[at] = y; } else if (part == 1) { t_out1[at] = y; } else { t_out2[at] = y; }

@@ -15,17 +15,26 @@ const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 alias Rows = array<X, ROWS>;
 alias Sums = array<vec4<f32>, ROWS>;  // of a lane's four columns
 
-// A strip wider than the widest texture continues on the next row.
-fn texel(strip: u32, i: u32) -> vec4<u32> {
-  if (PARTS == 1) { return $LOAD(i, strip)$LEVEL; }
-  return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
+// A strip wider than the widest texture, which has its rows for itself, continues on the next one.
+fn texel(row: u32, i: u32) -> vec4<u32> {
+  if (PARTS == 1) { return $LOAD(i, row)$LEVEL; }
+  return $LOAD(i % PITCH, row * PARTS + i / PITCH)$LEVEL;
+}
+
+// Where the texels of a strip are.
+struct Place { row: u32, at: u32 }
+
+fn place(first: u32, i: u32) -> Place {
+  if (STRIPS % TOGETHER == 0) { return Place(first * (STRIPS / TOGETHER) + i / TOGETHER, i % TOGETHER); }
+  let strip = first * STRIPS + i;
+  return Place(strip / TOGETHER, strip % TOGETHER);
 }
 
 // The sums of a block. Four texels are fetched before any is used: a processor sees only so far ahead, and waits for a fetch
 // that it reaches late.
-fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Sums {
-  let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
-  let w = array(texel(strip, at), texel(strip, at + LANES), texel(strip, at + 2 * LANES), texel(strip, at + 3 * LANES));
+fn columns(p: Place, b: u32, lane: u32, x: Rows) -> Sums {
+  let at = ((b * 4 + b / GROUP_BLOCKS + 1) * TOGETHER + p.at * 4) * LANES + lane;
+  let w = array(texel(p.row, at), texel(p.row, at + LANES), texel(p.row, at + 2 * LANES), texel(p.row, at + 3 * LANES));
   var d: Sums;
   for (var c = 0u; c < 4; c++) { // unroll
     let y = column(w[c], x);
@@ -36,13 +45,9 @@ fn columns(strip: u32, b: u32, lane: u32, x: Rows) -> Sums {
   return d;
 }
 
-fn scales(strip: u32, b: u32, lane: u32) -> vec4<f32> {
-  return bitcast<vec4<f32>>(texel(strip, b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4) * LANES + lane));
-}
-
-fn nth(strip: u32, i: u32) -> u32 {
-  if (SWIGLU == 0) { return strip + i; }
-  return strip + i / 2 + i % 2 * up_strip();
+fn scales(p: Place, b: u32, lane: u32) -> vec4<f32> {
+  let group = b / GROUP_BLOCKS * (1 + GROUP_BLOCKS * 4);
+  return bitcast<vec4<f32>>(texel(p.row, (group * TOGETHER + p.at) * LANES + lane));
 }
 
 struct Part { acc: Sums, square: f32 }
@@ -72,7 +77,11 @@ fn main(
   let lane = local % LANES;
   let split = local / LANES;
   let row = wid.z * ROWS;
-  let strip = (wid.y * count.x + wid.x) * (STRIPS >> SWIGLU);
+  let first = wid.y * count.x + wid.x;
+  var places: array<Place, STRIPS>;
+  for (var i = 0u; i < STRIPS; i++) { // unroll
+    places[i] = place(first, i);
+  }
   var acc: array<Sums, STRIPS>;
   var square = 0.0;  // of the row, where there is one: many are normalised before
   prepare(lane);
@@ -83,8 +92,8 @@ fn main(
     }
     square += x[0].square;
     for (var i = 0u; i < STRIPS; i++) { // unroll
-      let d = columns(nth(strip, i), b, lane, x);
-      let s = scales(nth(strip, i), b, lane);
+      let d = columns(places[i], b, lane, x);
+      let s = scales(places[i], b, lane);
       for (var r = 0u; r < ROWS; r++) { // unroll
         acc[i][r] += s * d[r];
       }
@@ -104,7 +113,7 @@ fn main(
     for (var i = 0u; i < STRIPS; i++) { // unroll
       var y = acc[i][r] * f;
       if (SWIGLU == 1) { y = y / (1.0 + exp(-y)) * (acc[(i + 1) % STRIPS][r] * f); }
-      if (SWIGLU == 0 || i % 2 == 0) { store_row(row + r, nth(strip, i), lane, y); }
+      if (SWIGLU == 0 || i % 2 == 0) { store_row(row + r, (first * STRIPS + i) >> SWIGLU, lane, y); }
     }
   }
 }

@@ -144,7 +144,7 @@ def fused_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def fused_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     count, group = _parts(a), a.int("group")
     weights = [(t[f"w{i}"], t[f"scales{i}"]) for i in range(count)]
-    packed = {"w": q4.texels(weights, group, limits)}
+    packed = {"w": q4.texels(weights, group, limits, swiglu=bool(a.attrs["swiglu"]))}
     if a.attrs["bias"]:
         packed["bias"] = Packed(
             bias_strips([t[f"bias{i}"] for i in range(count)], [w.shape[0] for w, _ in weights], limits)
@@ -300,6 +300,7 @@ def _embedding_case(v: int, d: int, group: int, linear: bool) -> Case:
         _embedding_case(37, 64, 32, True),
         _embedding_case(37, 64, 32, False),
         _embedding_case(11, 96, 32, True),
+        _embedding_case(190, 64, 32, True),
         _embedding_case(13, 128, 64, True),
         _embedding_case(7, 64, 16, False),
     ),
@@ -325,6 +326,7 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
             ("K", dim),
             ("G", group),
             ("LANES", limits.profile.lanes),
+            ("TOGETHER", q4.together(q4.strips_of(vocab, limits), dim, group, limits)),
             ("PARTS", q4.parts_for(dim, group, limits)),
             *q4.texture_consts(limits),
         )

@@ -1,10 +1,11 @@
 """4-bit, group-scaled weights: their bytes, their texels, and the dispatches that multiply by them.
 
 The file has nibbles [N, K/2] (low is the even k, 8 stands for zero) and scales [K/G, N]. Packed, a strip is 4 * LANES
-columns: lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). A strip is one texture row (PARTS rows where it
-would be wider than the widest texture). Along it, for each group of G k: LANES texels with the f32 scales of the lane's
-four columns, then for each 32 k of the group and each of the four columns LANES texels, one a lane, each the 16 bytes
-of the file: nibble j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another.
+columns: lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). TOGETHER strips are one texture row, so that a
+workgroup that has them all reads one stream (or a strip is PARTS rows where it is wider than the widest texture). Along
+it, for each group of G k: for each strip LANES texels with the f32 scales of the lane's four columns, then for each 32
+k of the group, each strip and each of the four columns LANES texels, one a lane, each the 16 bytes of the file: nibble
+j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another; gate and up take turns.
 """
 
 from __future__ import annotations
@@ -36,8 +37,16 @@ def dequantize(w: Array, scales: Array, group: int, n: int, k: int) -> Array:
     return full * np.repeat(scales.astype(np.float64)[:, :n], group, 0)[:k].T
 
 
+def together(strips: int, k: int, group: int, limits: Limits, *, swiglu: bool = False) -> int:
+    """Strips side by side in a texture row: three where that gives an even number of rows, lest one core waits for
+    another at the end. (With four, reads of the same instruction are further apart than a processor foresees.)"""
+    side = 3 if strips % 6 == 0 and not swiglu else 2
+    wide = k // group * (1 + group // 8) * limits.profile.lanes * side
+    return 1 if limits.profile.splits > 1 or wide > limits.max_texture else side
+
+
 def parts_for(k: int, group: int, limits: Limits) -> int:
-    """Texture rows a strip."""
+    """Texture rows a strip, where it has rows of its own."""
     groups = k // group
     parts = ceil_div(groups * (1 + group // 8) * limits.profile.lanes, limits.max_texture)
     while groups % parts:
@@ -62,15 +71,18 @@ def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     return sum(strips_of(n, limits) for n in widths) * parts_for(k, group, limits) <= limits.max_texture
 
 
-def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -> Packed:
+def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits, *, swiglu: bool = False) -> Packed:
     """The texture of one or more weights (bytes [N, K/2], scales [K/G, N]) that share K and G."""
     lanes = limits.profile.lanes
     k = weights[0][0].shape[1] * 2
     groups, blocks = k // group, group // 32
     total = sum(strips_of(w.shape[0], limits) for w, _ in weights)
-    out = np.empty((total, groups, 1 + 4 * blocks, lanes), np.complex128)  # 16-byte items copy as one
-    at = 0
-    for w, scales in weights:
+    side = together(total, k, group, limits, swiglu=swiglu)
+    rows = ceil_div(total, side)
+    out = np.zeros((rows, groups, side * (1 + 4 * blocks), lanes), np.complex128)  # 16-byte items copy as one
+    columns = out[:, :, side:].reshape(rows, groups, blocks, side, 4, lanes)
+    first = 0
+    for i, (w, scales) in enumerate(weights):
         n = w.shape[0]
         strips = strips_of(n, limits)
         pad = strips * 4 * lanes - n
@@ -78,13 +90,15 @@ def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -
             w = np.concatenate([w, np.full((pad, k // 2), 0x88, np.uint8)])
         s = np.zeros((groups, strips * 4 * lanes), np.float32)
         s[:, :n] = scales[:, :n]
-        part = out[at : at + strips]
         source = np.ascontiguousarray(w).view(np.complex128).reshape(strips, lanes, 4, groups, blocks)
-        part[:, :, 1:].reshape(strips, groups, blocks, 4, lanes)[...] = source.transpose(0, 3, 4, 2, 1)
-        part[:, :, 0] = s.view(np.complex128).reshape(groups, strips, lanes).transpose(1, 0, 2)
-        at += strips
+        scale = s.view(np.complex128).reshape(groups, strips, lanes)
+        for strip in range(strips):
+            row, at = divmod(2 * strip + i if swiglu else first + strip, side)
+            columns[row, :, :, at] = source[strip].transpose(2, 3, 1, 0)
+            out[row, :, at] = scale[:, strip]
+        first += strips
     parts = parts_for(k, group, limits)
-    return Packed(out.view(np.uint32).reshape(total * parts, -1, 4), texture=True)
+    return Packed(out.view(np.uint32).reshape(rows * parts, -1, 4), texture=True)
 
 
 def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
@@ -156,7 +170,7 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
 def strip_consts(
     m: int, k: int, group: int, limits: Limits, rows_from: Source, strips: int, *, swiglu: bool = False
 ) -> dict[str, int]:
-    """The compile-time constants of q4_strips.wgsl; strips are those of an output."""
+    """The compile-time constants of q4_strips.wgsl."""
     profile, norm = limits.profile, rows_from.folded
     window = 1 if m == 1 else window_rows(k, limits, rows_from.nbytes)
     rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
@@ -168,18 +182,20 @@ def strip_consts(
         limits.max_invocations // profile.lanes,
     )
     # x is made ready once for all strips of a workgroup: with one row more of them pay, with four an instruction cache
-    # holds the code of two. An even number of workgroups, lest one core waits for another at the end
-    each = 2 if splits == 1 and not swiglu else 1
+    # holds the code of two
+    side = together(strips, k, group, limits, swiglu=swiglu)
+    each = 2 if swiglu or splits == 1 else 1
     if splits == 1 and rows == 1:
-        each = next((n for n in ((2,) if swiglu else (4, 3)) if strips % (2 * n) == 0), each)
+        each = 4 if side < 3 and strips % 8 == 0 else max(side, 2)
     return {
         "K": k,
         "G": group,
         "LANES": profile.lanes,
+        "TOGETHER": side,
         "PARTS": parts_for(k, group, limits),
         "ROWS": rows,
         "SPLITS": splits,
-        "STRIPS": each << swiglu,
+        "STRIPS": each,
         "WINDOW": window,
         "NORM": int(norm),
         "NORM_SIZE": k // 4 if norm else 1,
@@ -218,14 +234,13 @@ def linear_steps(
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
     edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
     ends = {"OUTS": len(outs), "BIAS": int(bias), "RESIDUAL": int(residual is not None)}
-    total = strips[0] if swiglu else sum(strips)
-    consts = strip_consts(m, k, group, limits, rows_from, total, swiglu=swiglu) | ends
-    window, rows, each = consts["WINDOW"], consts["ROWS"], consts["STRIPS"] >> swiglu
+    consts = strip_consts(m, k, group, limits, rows_from, sum(strips), swiglu=swiglu) | ends
+    window, rows, each = consts["WINDOW"], consts["ROWS"], consts["STRIPS"]
     kernel = {"": "linear_q4gsw_strips", "packed": "linear_dq8ca_strips"}.get(rows_from.form, "linear_dq8ca_fresh")
     if limits.profile.shuffle and rows_from.form != "fresh":
         kernel += "_subgroup"
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
-        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
+        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1 + swiglu
         consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU", *ends)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "none")]
     if not bias:
@@ -244,12 +259,11 @@ def linear_steps(
                     ("n2", wide[2]),
                     ("strip1", edges[0]),
                     ("strip2", edges[1]),
-                    ("up_strip", strips[0]),
                     ("rows", live),
                     ("out_row", first),
                     ("eps", eps),
                 ),
-                strip_grid(ceil_div(total, each), ceil_div(live, rows), limits),
+                strip_grid(ceil_div(sum(strips), each), ceil_div(live, rows), limits),
                 (*consts.items(), *texture_consts(limits)),
                 ((rows_from.x, Window(first * k * rows_from.nbytes, window * k * rows_from.nbytes)),),
                 tuple(rename),
