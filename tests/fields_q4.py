@@ -129,7 +129,7 @@ def expected(
             "out_row": first,
             "eps": eps,
         }
-        grid = (*spread(up(count, each), limits), up(live, rows))
+        grid = (up(live, rows), *spread(up(count, each), limits))
         at = (first * k * size, held * k * size)
         found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, "at": at})
     return found

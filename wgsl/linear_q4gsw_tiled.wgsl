@@ -60,8 +60,8 @@ fn main(
   @builtin(num_workgroups) count: vec3<u32>,
   @builtin(local_invocation_index) t: u32,
 ) {
-  let strip = wid.y * count.x + wid.x;
-  let first = wid.z * ROWS;
+  let strip = wid.z * count.y + wid.y;
+  let first = wid.x * ROWS;
   var acc = sums(strip << SWIGLU, first, t);
   if (SWIGLU == 1) {
     let up = sums(strip * 2 + 1, first, t);

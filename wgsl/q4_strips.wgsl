@@ -76,8 +76,8 @@ fn main(
 ) {
   let lane = local % LANES;
   let split = local / LANES;
-  let row = wid.z * ROWS;
-  let first = wid.y * count.x + wid.x;
+  let row = wid.x * ROWS;
+  let first = wid.z * count.y + wid.y;
   var places: array<Place, STRIPS>;
   for (var i = 0u; i < STRIPS; i++) { // unroll
     places[i] = place(first, i);

@@ -163,8 +163,9 @@ def source(
 
 
 def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
-    """Workgroups of q4_strips.wgsl: strips in x and y, rows in z."""
-    return (*fold(strips, limits, f"{strips} strips")[:2], rows)
+    """Workgroups of q4_strips.wgsl: rows in x, so that those of the same strips come one after the other and find them
+    in a cache; strips in y and z."""
+    return (rows, *fold(strips, limits, f"{strips} strips")[:2])
 
 
 def strip_consts(
