@@ -23,9 +23,9 @@ def texels(k: int, group: int, limits: Limits) -> int:
     return k // group * (1 + group // 8) * limits.profile.lanes
 
 
-def side(strips: int, k: int, group: int, limits: Limits, *, swiglu: bool = False) -> int:
-    """Strips of a row of a texture: where lanes share no columns, three or two if it has room; gate and up in pairs."""
-    near = 2 if swiglu or strips % 6 else 3
+def side(strips: int, k: int, group: int, limits: Limits) -> int:
+    """Strips of a row of a texture: where lanes share no columns, three or two if it has room."""
+    near = 2 if strips % 6 else 3
     return near if limits.profile.splits == 1 and near * texels(k, group, limits) <= limits.max_texture else 1
 
 
@@ -74,7 +74,7 @@ def expected(
 ) -> list[dict[str, Any]]:
     """Every dispatch of a linear in strips; forms are bias, norm, residual, swiglu, round."""
     profile, swiglu = limits.profile, "swiglu" in forms
-    strips = [up(n, 4 * profile.lanes) for n in widths]
+    strips = [up(n, 4 * profile.lanes) for n in ([up(widths[0], 2) * 4] if swiglu else widths)]
     tiled = profile.tiled and m >= 8 and limits.max_workgroup_bytes >= 512 * (profile.lanes + 8)
     tiled &= limits.max_invocations >= 8 * profile.lanes
     fresh = "round" in forms and m == 1 and profile.shuffle  # the linear rounds its row
@@ -86,11 +86,11 @@ def expected(
                  and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
     folded = "norm" in forms and m == 1 and not packed
     count = sum(strips)
-    near = side(count, k, group, limits, swiglu=swiglu)
-    each = 2 if swiglu or splits == 1 else 1  # strips of a workgroup
+    near = side(count, k, group, limits)
+    each = 2 if splits == 1 else 1  # strips of a workgroup
     if m == 1 and splits == 1:
         each = max(near, 2) if count % 8 or near == 3 else 4
-    ends = dict(zip(ENDS, (1 if swiglu else len(widths), int("bias" in forms), int("residual" in forms)), strict=True))
+    kept = dict(zip(ENDS, (1 if swiglu else len(widths), int("bias" in forms), int("residual" in forms)), strict=True))
     consts = {
         "K": k,
         "G": group,
@@ -104,14 +104,14 @@ def expected(
         "NORM": int(folded),
         "NORM_SIZE": k // 4 if folded else 1,
         "SWIGLU": int(swiglu),
-        **ends,
+        **kept,
     }
     kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
     if fresh:
         kernel = "linear_dq8ca_fresh"
     if tiled:
-        kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1 + swiglu
-        consts = {name: consts[name] for name in TILE} | ends
+        kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1
+        consts = {name: consts[name] for name in TILE} | kept
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
@@ -123,8 +123,8 @@ def expected(
             "n0": outs[0],
             "n1": outs[1],
             "n2": outs[2],
-            "strip1": ALL if swiglu else ends[0],
-            "strip2": ALL if swiglu else ends[1] if len(widths) > 1 else ends[0] + ALL,
+            "strip1": ends[0],
+            "strip2": ends[1] if len(ends) > 1 else ends[0] + ALL,
             "rows": live,
             "out_row": first,
             "eps": eps,

@@ -14,7 +14,7 @@ ROOT = HERE.parent
 MODEL = ROOT / "webgpu_run" / "model" / "model.pte"
 TURNS = 60  # so many that no neighbour on the machine hides it
 LOOP = "  for (var b = split; b < BLOCKS; b += SPLITS) {\n"
-AFTER = "  if (SPLITS > 1) {\n    for (var i"
+AFTER = "  if (SPLITS > 1) {\n    let part = joined("
 
 
 def bench(tree: Path, *args: str | Path) -> Result:

@@ -62,10 +62,6 @@ fn main(
 ) {
   let strip = wid.z * count.y + wid.y;
   let first = wid.x * ROWS;
-  var acc = sums(strip << SWIGLU, first, t);
-  if (SWIGLU == 1) {
-    let up = sums(strip * 2 + 1, first, t);
-    for (var r = 0u; r < 4; r++) { acc[r] = acc[r] / (1.0 + exp(-acc[r])) * up[r]; }
-  }
+  let acc = sums(strip, first, t);
   for (var r = 0u; r < 4; r++) { store_row(first + t / LANES * 4 + r, strip, t % LANES, acc[r]); }
 }

@@ -1,4 +1,4 @@
-// Where a linear's rows go: OUTS outputs, with BIAS and RESIDUAL added. These are compiled in: lavapipe goes through both
+// Where a linear's rows go: OUTS outputs, with BIAS and RESIDUAL added, or one of SWIGLU. These are compiled in: lavapipe goes through both
 // sides of a branch, lane by lane where they load or store (and where uniforms alone decide, it puts their values into the
 // code and compiles it again for each dispatch).
 struct Params {
@@ -18,19 +18,24 @@ fn put(part: u32, at: u32, y: f32) {
   if (part == 0) { t_out0[at] = y; } else if (part == 1) { t_out1[at] = y; } else { t_out2[at] = y; }
 }
 
-// Columns n.. of one row of one output; `wide` is that output's width.
+// Columns n.. of one row of one output, four (with SWIGLU two); `wide` is that output's width.
 fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
   let at = (params.out_row + row) * wide + n;
   var r = vec4<f32>();
   if (RESIDUAL == 1 && n < wide) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }
   if (n < wide) { put(part, at, y.x + r.x); }
   if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
-  if (n + 2 < wide) { put(part, at + 2, y.z + r.z); }
-  if (n + 3 < wide) { put(part, at + 3, y.w + r.w); }
+  if (SWIGLU == 0 && n + 2 < wide) { put(part, at + 2, y.z + r.z); }
+  if (SWIGLU == 0 && n + 3 < wide) { put(part, at + 3, y.w + r.w); }
 }
 
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
+  if (SWIGLU == 1) {  // of two columns gate, then up
+    let y = v.xy / (1.0 + exp(-v.xy)) * v.zw;
+    put_row(0, row, (strip * LANES + lane) * 2, params.n0, vec4(y, 0.0, 0.0));
+    return;
+  }
   var y = v;
   if (BIAS == 1) { y += t_bias[strip * LANES + lane]; }
   if (OUTS == 1 || strip < params.strip1) { put_row(0, row, (strip * LANES + lane) * 4, params.n0, y); }

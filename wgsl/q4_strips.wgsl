@@ -1,7 +1,7 @@
 // y = x w^T for 4-bit weights packed in strips of 4 * LANES columns (ops/q4.py describes the texels).
-// A lane owns 4 columns of STRIPS strips (with SWIGLU gate and up by turns) and ROWS rows. With SPLITS > 1 as many lanes own
-// the same columns, each with every SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software
-// adapters are better without.
+// A lane owns 4 columns of STRIPS strips and ROWS rows. With SPLITS > 1 (and one strip) as many lanes own the same columns,
+// each with every SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software adapters are better
+// without.
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
 // storage, and elsewhere it is a broadcast. What surrounds the matmul (norm before; SwiGLU, bias and more after) is folded
 // in because each step would cost a dispatch and a trip through memory of its own. Params, bindings of the outputs and
@@ -100,20 +100,15 @@ fn main(
     }
   }
   if (SPLITS > 1) {
-    for (var i = 0u; i < STRIPS; i++) { // unroll
-      if (i > 0) { workgroupBarrier(); }
-      let part = joined(local, Part(acc[i], square));
-      acc[i] = part.acc;
-      if (i + 1 == STRIPS) { square = part.square; }
-    }
+    let part = joined(local, Part(acc[0], square));
     if (split > 0) { return; }
+    acc[0] = part.acc;
+    square = part.square;
   }
   for (var r = 0u; r < ROWS; r++) { // unroll
     let f = factor(row + r, square);
     for (var i = 0u; i < STRIPS; i++) { // unroll
-      var y = acc[i][r] * f;
-      if (SWIGLU == 1) { y = y / (1.0 + exp(-y)) * (acc[(i + 1) % STRIPS][r] * f); }
-      if (SWIGLU == 0 || i % 2 == 0) { store_row(row + r, (first * STRIPS + i) >> SWIGLU, lane, y); }
+      store_row(row + r, first * STRIPS + i, lane, acc[i][r] * f);
     }
   }
 }

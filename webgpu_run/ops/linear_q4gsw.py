@@ -144,7 +144,7 @@ def fused_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def fused_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     count, group = _parts(a), a.int("group")
     weights = [(t[f"w{i}"], t[f"scales{i}"]) for i in range(count)]
-    packed = {"w": q4.texels(weights, group, limits, swiglu=bool(a.attrs["swiglu"]))}
+    packed = {"w": q4.texels([q4.paired(*weights)] if a.attrs["swiglu"] else weights, group, limits)}
     if a.attrs["bias"]:
         packed["bias"] = Packed(
             bias_strips([t[f"bias{i}"] for i in range(count)], [w.shape[0] for w, _ in weights], limits)

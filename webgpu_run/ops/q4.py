@@ -5,7 +5,7 @@ columns: lane l of strip s owns columns 4 * (s * LANES + l) + (0..3). TOGETHER s
 workgroup that has them all reads one stream (or a strip is PARTS rows where it is wider than the widest texture). Along
 it, for each group of G k: for each strip LANES texels with the f32 scales of the lane's four columns, then for each 32
 k of the group, each strip and each of the four columns LANES texels, one a lane, each the 16 bytes of the file: nibble
-j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another; gate and up take turns.
+j of word q is k = 8 q + j. Weights read together (queries, keys, values) follow one another; gate and up are `paired`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def dequantize(w: Array, scales: Array, group: int, n: int, k: int) -> Array:
     return full * np.repeat(scales.astype(np.float64)[:, :n], group, 0)[:k].T
 
 
-def together(strips: int, k: int, group: int, limits: Limits, *, swiglu: bool = False) -> int:
+def together(strips: int, k: int, group: int, limits: Limits) -> int:
     """Strips side by side in a texture row: three where that gives an even number of rows, lest one core waits for
     another at the end. (With four, reads of the same instruction are further apart than a processor foresees.)"""
-    side = 3 if strips % 6 == 0 and not swiglu else 2
+    side = 3 if strips % 6 == 0 else 2
     wide = k // group * (1 + group // 8) * limits.profile.lanes * side
     return 1 if limits.profile.splits > 1 or wide > limits.max_texture else side
 
@@ -71,18 +71,18 @@ def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     return sum(strips_of(n, limits) for n in widths) * parts_for(k, group, limits) <= limits.max_texture
 
 
-def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits, *, swiglu: bool = False) -> Packed:
+def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -> Packed:
     """The texture of one or more weights (bytes [N, K/2], scales [K/G, N]) that share K and G."""
     lanes = limits.profile.lanes
     k = weights[0][0].shape[1] * 2
     groups, blocks = k // group, group // 32
     total = sum(strips_of(w.shape[0], limits) for w, _ in weights)
-    side = together(total, k, group, limits, swiglu=swiglu)
+    side = together(total, k, group, limits)
     rows = ceil_div(total, side)
     out = np.zeros((rows, groups, side * (1 + 4 * blocks), lanes), np.complex128)  # 16-byte items copy as one
     columns = out[:, :, side:].reshape(rows, groups, blocks, side, 4, lanes)
     first = 0
-    for i, (w, scales) in enumerate(weights):
+    for w, scales in weights:
         n = w.shape[0]
         strips = strips_of(n, limits)
         pad = strips * 4 * lanes - n
@@ -93,12 +93,26 @@ def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits, *
         source = np.ascontiguousarray(w).view(np.complex128).reshape(strips, lanes, 4, groups, blocks)
         scale = s.view(np.complex128).reshape(groups, strips, lanes)
         for strip in range(strips):
-            row, at = divmod(2 * strip + i if swiglu else first + strip, side)
+            row, at = divmod(first + strip, side)
             columns[row, :, :, at] = source[strip].transpose(2, 3, 1, 0)
             out[row, :, at] = scale[:, strip]
         first += strips
     parts = parts_for(k, group, limits)
     return Packed(out.view(np.uint32).reshape(rows * parts, -1, 4), texture=True)
+
+
+def paired(gate: tuple[Array, Array], up: tuple[Array, Array]) -> tuple[Array, Array]:
+    """One weight of two: a lane's four columns are two of gate and the same two of up."""
+    n = gate[0].shape[0]
+    odd = n % 2  # of nothing then
+    w = [np.pad(part, ((0, odd), (0, 0)), constant_values=0x88) for part, _ in (gate, up)]
+    s = [np.pad(scales[:, :n].T, ((0, odd), (0, 0))) for _, scales in (gate, up)]
+    both = [np.stack(parts).reshape(2, -1, 2, parts[0].shape[1]).swapaxes(0, 1) for parts in (w, s)]
+    return both[0].reshape(-1, both[0].shape[-1]), both[1].reshape(-1, both[1].shape[-1]).T
+
+
+def paired_width(n: int) -> int:
+    return 2 * align(n, 2)
 
 
 def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
@@ -184,8 +198,8 @@ def strip_consts(
     )
     # x is made ready once for all strips of a workgroup: with one row more of them pay, with four an instruction cache
     # holds the code of two
-    side = together(strips, k, group, limits, swiglu=swiglu)
-    each = 2 if swiglu or splits == 1 else 1
+    side = together(strips, k, group, limits)
+    each = 2 if splits == 1 else 1
     if splits == 1 and rows == 1:
         each = 4 if side < 3 and strips % 8 == 0 else max(side, 2)
     return {
@@ -229,11 +243,11 @@ def linear_steps(
     rounded: bool = False,
 ) -> tuple[Step, ...]:
     """m rows times one to three packed weights; with `swiglu` the two weights are gate and up of one output."""
-    strips = [strips_of(n, limits) for n in widths]
+    strips = [strips_of(n, limits) for n in ([paired_width(widths[0])] if swiglu else widths)]
     rows_from = source(m, k, limits, x=x, norm=norm, eps=eps, rounded=rounded, tiled=tiled(m, limits))
     steps = list(rows_from.steps)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
-    edges = (2**31, 2**31) if swiglu else (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
+    edges = (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
     ends = {"OUTS": len(outs), "BIAS": int(bias), "RESIDUAL": int(residual is not None)}
     consts = strip_consts(m, k, group, limits, rows_from, sum(strips), swiglu=swiglu) | ends
     window, rows, each = consts["WINDOW"], consts["ROWS"], consts["STRIPS"]
@@ -241,7 +255,7 @@ def linear_steps(
     if limits.profile.shuffle and rows_from.form != "fresh":
         kernel += "_subgroup"
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
-        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1 + swiglu
+        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
         consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU", *ends)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "none")]
     if not bias:
