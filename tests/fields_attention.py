@@ -188,11 +188,15 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
     for step in found:
         if step["kernel"] not in names:
             continue
-        rest = {"TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"]), **stored(a["kc"], limits)}
-        bias = 2**31 if a.attrs["bias"] else 0
+        rest = {
+            "BIAS": int(bool(a.attrs["bias"])),
+            "TABLE": a["cos"][1],
+            "HALVES": int(a.attrs["halves"]),
+            **stored(a["kc"], limits),
+        }
         step["kernel"] = names[step["kernel"]]
         step["consts"] = {n: v for n, v in step["consts"].items() if n not in fields_q4.ENDS} | heads | rest
-        step["params"] = {n: step["params"][n] for n in ("rows", "out_row", "eps")} | {"bias": bias, "pos_slot": slot}
+        step["params"] = {n: step["params"][n] for n in ("rows", "out_row", "eps")} | {"pos_slot": slot}
     return found
 
 

@@ -102,7 +102,6 @@ def expected(
         "STRIPS": each,
         "WINDOW": held,
         "NORM": int(folded),
-        "NORM_SIZE": k // 4 if folded else 1,
         "SWIGLU": int(swiglu),
         **kept,
     }

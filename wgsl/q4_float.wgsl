@@ -1,13 +1,15 @@
 // Rows of x in f32: what q4_strips.wgsl multiplies by.
 @group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
-@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
+@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, K / 4>;  // if NORM
 
 // What one block of a row of x contributes: the four x that meet nibble j, scaled by 16^-j so that the nibble needs a
 // mask but no shift; minus 8 times their sum, which takes the nibble's offset off; and the squares for the norm.
 struct X { v: array<vec4<f32>, 8>, sum: f32, square: f32 }
 
 fn norm(at: u32, c: u32) -> vec4<f32> {
-  return vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);
+  var w = vec4(1.0);
+  w = vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);  // if NORM
+  return w;
 }
 
 fn column(w: vec4<u32>, x: Rows) -> array<f32, ROWS> {

@@ -2,10 +2,10 @@
 // values go into theirs (the texels are those of sdpa_texture.wgsl). Pairs to turn are neighbours here: for tables that pair
 // a head's halves, the weights' columns were brought together when they were packed.
 // include: slots
-struct Params { rows: u32, out_row: u32, bias: u32, pos_slot: u32, eps: f32 }
+struct Params { rows: u32, out_row: u32, pos_slot: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(5) var<storage, read> t_bias: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read> t_bias: array<vec4<f32>>;  // if BIAS
 @group(0) @binding(6) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(7) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(8) var<storage, read_write> t_q: array<f32>;
@@ -13,8 +13,6 @@ struct Params { rows: u32, out_row: u32, bias: u32, pos_slot: u32, eps: f32 }
 @group(0) @binding(10) var t_vt: texture_storage_2d_array<$CACHE, write>;
 
 const D4: u32 = D / 4;
-
-fn up_strip() -> u32 { return 0; }
 
 // Two pairs at place i (in fours) of a head, at this position.
 fn turn(v: vec4<f32>, i: u32, pos: u32) -> vec4<f32> {
@@ -33,7 +31,7 @@ fn held(v: vec4<f32>) -> vec4<f32> { return $HELD; }
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
   var y = v;
-  if (lane < params.bias) { y += t_bias[strip * LANES + lane]; }  // no branch on uniforms alone: see q4_out_rows.wgsl
+  y += t_bias[strip * LANES + lane];  // if BIAS
   let n = (strip * LANES + lane) * 4;
   let pos = slot(params.pos_slot) + params.out_row + row;
   let i = n % D / 4;

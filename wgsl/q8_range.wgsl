@@ -7,8 +7,9 @@ var<private> size: f32;  // of a step
 var<private> zero: f32;
 
 fn weight(i: u32) -> vec4<f32> {
-  if (NORM == 1) { return t_norm[i]; }
-  return vec4(1.0);
+  var w = vec4(1.0);
+  w = t_norm[i];  // if NORM
+  return w;
 }
 
 // Sets the above for the row that begins at `base`, by `lanes` lanes together.

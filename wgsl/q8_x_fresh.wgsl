@@ -7,7 +7,7 @@
 const ROUND: u32 = 1;
 
 @group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, K / 4>;
-@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, NORM_SIZE>;
+@group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, K / 4>;  // if NORM
 
 fn prepare(lane: u32) { look_through(0, lane, 8); }
 
@@ -16,7 +16,7 @@ fn load_x(row: u32, b: u32, lane: u32) -> X {
   let c = lane % 2 * 2;
   let x = vec4(t_x[at][c], t_x[at][c + 1], t_x[at + 1][c], t_x[at + 1][c + 1]);
   var w = vec4(1.0);
-  if (NORM == 1) { w = vec4(t_norm[at][c], t_norm[at][c + 1], t_norm[at + 1][c], t_norm[at + 1][c + 1]); }
+  w = vec4(t_norm[at][c], t_norm[at][c + 1], t_norm[at + 1][c], t_norm[at + 1][c + 1]);  // if NORM
   let s = vec4<i32>(steps(x, w));
   return shared_x(s.xy, s.zw);
 }

@@ -7,9 +7,9 @@ struct Params { rows: u32, first: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<$SPACE> t_x: array<vec4<f32>$X_SIZE>;
-@group(0) @binding(2) var<$SPACE> t_norm: array<vec4<f32>$NORM_SIZE>;
+@group(0) @binding(2) var<$SPACE> t_norm: array<vec4<f32>$NORM_SIZE>;  // if NORM
 @group(0) @binding(3) var<storage, read_write> t_out: array<vec4<u32>>;
-@group(0) @binding(4) var<storage, read_write> t_sizes: array<f32>;
+@group(0) @binding(4) var<storage, read_write> t_sizes: array<f32>;  // if PACKED
 
 // In steps, or (their size being 1) as it is.
 fn ready(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
@@ -32,5 +32,5 @@ fn run(at: u32, lane: u32) {
       t_out[(to + i) * 2 + 1] = bitcast<vec4<u32>>(lower * size);
     }
   }
-  if (PACKED == 1 && lane == 0) { t_sizes[params.first + at] = size; }
+  if (lane == 0) { t_sizes[params.first + at] = size; }  // if PACKED
 }

@@ -170,8 +170,8 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
     dim, kv = a["kc"][3], a["kc"][2]
     heads = a["w0"][0] // dim
     consts |= {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"])}
+    consts["BIAS"] = int(bool(a.attrs["bias"]))
     columns = (heads + 2 * kv) * dim
-    rename = [("x", x), ("norm", rows_from.norm)] + ([] if a.attrs["bias"] else [("bias", "none")])
     for first in range(0, m, consts["WINDOW"]):
         live = min(consts["WINDOW"], m - first)
         steps.append(
@@ -180,14 +180,13 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                 (
                     ("rows", live),
                     ("out_row", first),
-                    ("bias", q4.ALL * bool(a.attrs["bias"])),
                     ("pos_slot", a.slots["pos"]),
                     ("eps", eps),
                 ),
                 q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
                 (*consts.items(), *q4.texture_consts(limits), *attention.store_consts(a, limits)),
                 ((x, Window(first * k * nbytes, consts["WINDOW"] * k * nbytes)),),
-                tuple(rename),
+                (("x", x), ("norm", rows_from.norm)),
                 (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
             )
         )

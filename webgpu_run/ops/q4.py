@@ -20,7 +20,6 @@ from ..shapes import align, ceil_div
 from . import q8
 
 TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
-ALL = 2**31  # lanes with a bias: every one, or 0
 
 
 def nibbles(w: Array) -> Array:
@@ -138,8 +137,8 @@ def padded_rows(m: int, k: int, limits: Limits, nbytes: int = 4) -> int:
 
 
 def resources(m: int, k: int, normed: bool, limits: Limits, *, rounded: bool = False) -> dict[str, Resource]:
-    """Stand-ins for bindings that a form does not use, and the normalised or rounded rows of a prefill."""
-    found = {name: Resource(16) for name in ("none", "none1", "none2")}
+    """The normalised or rounded rows of a prefill."""
+    found: dict[str, Resource] = {}
     room = padded_rows(max(m, 2), k, limits) * k * 4 * (normed or rounded)
     if rounded:
         pairs = padded_rows(max(m, 2), k, limits, 2)
@@ -152,7 +151,7 @@ class Source:
     """How rows reach the strips: dispatches before, what is bound in their and the norm's place, and in which form."""
 
     x: str
-    norm: str = "none"
+    norm: str = ""
     steps: tuple[Step, ...] = ()
     form: str = ""  # as they are; "fresh" rounds one row in the kernel; "packed" rows were rounded before
     folded: bool = False  # the kernel itself normalises
@@ -172,8 +171,8 @@ def source(
         window = padded_rows(m, k, limits) if not limits.profile.images else 1 if m == 1 else window_rows(k, limits)
         packed = rounded and not tiled
         steps = q8.ready_steps(m, k, window, eps, x, norm, limits, rounded=rounded, packed=packed)
-        return Source("normed", "none", tuple(steps), "packed" if packed else "")
-    return Source(x, norm or "none", (), "fresh" if rounded else "", norm is not None)
+        return Source("normed", "", tuple(steps), "packed" if packed else "")
+    return Source(x, norm or "", (), "fresh" if rounded else "", norm is not None)
 
 
 def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
@@ -213,7 +212,6 @@ def strip_consts(
         "STRIPS": each,
         "WINDOW": window,
         "NORM": int(norm),
-        "NORM_SIZE": k // 4 if norm else 1,
         "SWIGLU": int(swiglu),
     }
 
@@ -257,11 +255,8 @@ def linear_steps(
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
         kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
         consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU", *ends)}
-    rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "none")]
-    if not bias:
-        rename.append(("bias", "none"))
-    names = [*outs, "none1", "none2"][:3]
-    rename += [(f"out{i}", name) for i, name in enumerate(names)]
+    rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "")]
+    rename += [(f"out{i}", name) for i, name in enumerate(outs)]
     weight_bytes = strip_bytes(sum(strips), k, group, limits)
     for first in range(0, m, window):
         live = min(window, m - first)

@@ -37,9 +37,7 @@ def ready_steps(
     """
     profile = limits.profile
     uniform = profile.images
-    rename = [("x", x), ("norm", norm or ("none" if uniform else x)), ("out", "normed")]
-    if not packed:
-        rename.append(("sizes", "none1"))
+    rename = (("x", x), ("norm", norm or ""), ("out", "normed"))
     for first in range(0, m, window):
         live = min(window, m - first)
         yield Step(
@@ -54,9 +52,9 @@ def ready_steps(
                 ("PACKED", int(packed)),
                 ("SPACE", "uniform" if uniform else "storage, read"),
                 ("X_SIZE", f", {window * k // 4}" if uniform else ""),
-                ("NORM_SIZE", f", {k // 4 if norm else 1}" if uniform else ""),
+                ("NORM_SIZE", f", {k // 4}" if uniform else ""),
             ),
             ((x, Window(first * k * 4, window * k * 4)),) if uniform else (),
-            tuple(rename),
+            rename,
             (live * k * (6 if packed else 8), (6 if rounded else 4) * live * k),
         )
