@@ -158,6 +158,15 @@ def test_a_cache_that_cannot_be_written(how: str, device: Device, home: Path, mo
         assert list(home.parent.iterdir()) == [home]
 
 
+def test_a_home_that_is_not_there_is_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for home, there in ((tmp_path / "gone", False), (tmp_path, True)):
+        monkeypatch.setenv("HOME", str(home))
+        assert (tune.cache_file() is not None) == there
+        tune.write(tune.cache_file(), "key", {"profile": "gpu"})
+    assert [p.name for p in tmp_path.iterdir()] == [".cache"]
+
+
 def test_no_home_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError

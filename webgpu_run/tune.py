@@ -152,13 +152,13 @@ def _chain(rows: int, depth: int, weight: Array, scales: Array) -> VkGraph:
 
 
 def cache_file() -> Path | None:
-    """Where choices are kept: $XDG_CACHE_HOME or ~/.cache; None where there is no home."""
+    """Where choices are kept: $XDG_CACHE_HOME or ~/.cache; None where there is no home, and none is made."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     except RuntimeError:
         return None
-    return root / "webgpu-run" / "tune.json"
+    return root / "webgpu-run" / "tune.json" if os.path.isabs(base) or root.parent.is_dir() else None
 
 
 def key_of(adapter: Adapter) -> str:
