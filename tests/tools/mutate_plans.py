@@ -4,7 +4,7 @@
     python tests/tools/mutate_plans.py [--runs] [OP ...]    by default every op; a row an op, and what survived
 
 A mutant gets one field of every plan of an op wrong: an output dim, a uniform or one element of it, a constant, one
-axis of a grid, the route, a bound, the place of a window, a dispatch left out; by one more, one less, or by what it
+axis of a grid, the route, a bound, how far caches are bound, a window, a dispatch left out; by one more, one less, or by what it
 is at the largest shape ("stale": the field that a resize forgot). A uniform that the kernel's text does not read is no
 field of it. Checks are the functions that the tests call, in one process: those of plans alone (resized == built, each
 field worked out a second time), then, where these see nothing or with --runs, those that run the op (numbers,
@@ -67,6 +67,7 @@ def numbers(plan: Plan) -> Iterator[Path_]:
     for o, dims in enumerate(plan.outs):
         yield from (("outs", o, i) for i in range(len(dims)))
     yield from (("bounds", b, "high") for b in range(len(plan.bounds)))
+    yield from (("reach", name) for name in ("rows", "unit") if plan.reach)
     for k, step in enumerate(plan.steps):
         yield from (("steps", k, "grid", axis) for axis in range(3))
         text = kernels.load(step.kernel).text(step.consts)
