@@ -110,6 +110,7 @@ def test_dump(tmp_path: Path) -> None:
     result = webgpu_run(MODEL, *PROMPT, "--no-fuse", "--dump", f"embedding_q4gsw#9999={tmp_path / 'x.npy'}")
     assert result.code == 2
     assert "the graph has no embedding_q4gsw#9999" in result.err
+    assert "--no-fuse" not in result.err
     name = result.err.splitlines()[1].split("did you mean ")[1].split()[0].rstrip("?")
     result = webgpu_run(
         *(MODEL, *PROMPT, "--no-fuse", "-q"),
@@ -118,6 +119,24 @@ def test_dump(tmp_path: Path) -> None:
     assert (result.code, result.err) == (0, "")
     assert np.load(tmp_path / "prefill.npy").shape == (1, 4, 128)
     assert np.load(tmp_path / "decode.npy").shape == (1, 1, 128)
+
+
+def test_dump_names_ops_of_the_graph_that_runs(tmp_path: Path) -> None:
+    """Fusion numbers them anew: the numbers of --inspect ops would name others."""
+    result = webgpu_run(MODEL, *PROMPT, "--dump", f"linear_q4gsw#20={tmp_path / 'x.npy'}")
+    assert result.code == 2
+    error, hint = result.err.splitlines()
+    assert error.endswith("the fused graph has no linear_q4gsw#20")
+    name, *others = re.findall(r"linear_q4gsw#\d+", hint)
+    assert len(others) == 2
+    assert hint.endswith("? --trace-resize shows all, --no-fuse runs the file's own ops")
+    result = webgpu_run(MODEL, *PROMPT, "--dump", f"{name}={tmp_path / 'x.npy'}", "--dump", f"{name}@9=never.npy")
+    dim = np.load(tmp_path / "x.npy").shape[-1]
+    assert result.err.splitlines()[:2] == [
+        f"dump: {name} of the fused graph, float32 [1, {dim}] ({tmp_path / 'x.npy'})",
+        f"warning: --dump: {name} did not run in call 9 (never.npy)",
+    ]
+    assert "pick#" not in webgpu_run(MODEL, *PROMPT, "--dump", f"pick#17={tmp_path / 'x.npy'}").err.split("hint")[1]
 
 
 @pytest.mark.parametrize(("model", "told"), [("tiny_fp16", True), ("tiny_dyn", False)])

@@ -154,24 +154,50 @@ class Dump:
 
 
 class Dumper:
-    """Writes what the named ops gave."""
+    """Writes what the named ops gave; names are those of the graph that runs: the file's own unless `fused`."""
 
-    def __init__(self, dumps: Sequence[Dump], model: Model, write: Callable[[Path, Array], None]) -> None:
+    def __init__(
+        self, dumps: Sequence[Dump], model: Model, write: Callable[[Path, Array], None], *, fused: bool
+    ) -> None:
         self.dumps, self.write = dumps, write
+        self.graph = "the fused graph" if fused else "the graph"
         self.stepper: Stepper | None = None
-        labels = [n.label for r in model.runners for n in r.graph.nodes if n.op.out_kind != "symint"]
+        self.written: dict[Dump, str] = {}
+        labels = [
+            n.label for r in model.runners for n in r.graph.nodes if n.op.out_kind != "symint" and n is not r.pick
+        ]
         for dump in dumps:
             if dump.label not in labels:
-                near = difflib.get_close_matches(dump.label, labels, 3)
+                more = ", --no-fuse runs the file's own ops" if fused else ""
+                near = " or ".join(nearest(dump.label, labels))
                 raise UsageError(
-                    f"--dump: the graph has no {dump.label}",
-                    hint=f"did you mean {' or '.join(near)}?" if near else "--inspect ops lists them",
+                    f"--dump: {self.graph} has no {dump.label}",
+                    hint=f"did you mean {near}? --trace-resize shows all{more}",
                 )
 
     def __call__(self, runner: Runner, node: Node, before: Mapping[str, Array], outs: Sequence[Array]) -> None:
         for dump in self.dumps:
             if dump.label == node.label and self.stepper and dump.call == self.stepper.calls:
                 self.write(dump.path, outs[0])
+                self.written[dump] = f"{outs[0].dtype} {list(outs[0].shape)}"
+
+    def told(self) -> list[str]:
+        """A line for each file: which graph's op it is of, as the numbers of the other would name another op."""
+        return [
+            f"dump: {d.label} of {self.graph}, {self.written[d]} ({d.path})"
+            if d in self.written
+            else f"warning: --dump: {d.label} did not run in call {d.call} ({d.path})"
+            for d in self.dumps
+        ]
+
+
+def nearest(label: str, labels: Sequence[str]) -> list[str]:
+    """Up to three labels: of the same op those with the nearest numbers, else those spelled most alike, else any."""
+    name, _, number = label.partition("#")
+    same = [x for x in labels if x.partition("#")[0] == name]
+    if number.isdecimal():
+        same.sort(key=lambda x: abs(int(x.partition("#")[2]) - int(number)))
+    return (same or difflib.get_close_matches(label, labels, 3) or list(labels))[:3]
 
 
 def blame(model: Model, inputs: Sequence[Array]) -> CheckError | None:

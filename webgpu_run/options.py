@@ -153,7 +153,7 @@ _OPTIONS = (
         "--dump",
         multiple=True,
         metavar="OP#N=F.npy",
-        help="Write what an op gave (OP#N@CALL: in that call); repeatable.",
+        help="Write what an op gave, named as --trace-resize shows it (OP#N@CALL: in that call); repeatable.",
     ),
     click.option(
         "--stats", type=click.Choice(STATS), default="line", help="The last line on stderr, for people or programs."

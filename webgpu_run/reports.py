@@ -71,6 +71,7 @@ class Reports:
             self._timeline.span("load", zero_ns, self.loaded_ns)
         self._check: Check | None = None
         self._fresh: FreshBuilds | None = None
+        self._dumper: Dumper | None = None
         self._watch(model)
 
     @property
@@ -86,7 +87,8 @@ class Reports:
         """Put the numeric checks in the executor's place."""
         s = self.settings
         looks: list[Look] = []
-        dumper = Dumper([Dump.parse(d) for d in s.dump], model, _save) if s.dump else None
+        dumps = [Dump.parse(d) for d in s.dump]
+        dumper = self._dumper = Dumper(dumps, model, _save, fused=not s.no_fuse) if dumps else None
         if s.nan_check:
             looks.append(check_finite)
         if s.check:
@@ -168,6 +170,8 @@ class Reports:
                 lines[-1] += f"; no reference: {', '.join(sorted(self._check.without))}"
         if self._fresh:
             lines.append(f"check-resize: {self._fresh.compared} calls equal a fresh build, bit for bit")
+        if self._dumper:
+            lines += self._dumper.told()
         return [] if self.settings.quiet else lines
 
     def _as_dict(self, run: Run) -> dict[str, Any]:
