@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Result, webgpu_run
-from language import FIXTURES, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
+from language import FIXTURES, TEMPLATE, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
 from samples import add_program
 
 from webgpu_run import ptewrite
@@ -182,6 +183,36 @@ def test_chat_on_a_terminal(model: Path) -> None:
     assert code == 0
     assert seen.count("> ") >= 3
     assert "decode 3 tok" in seen
+
+
+def test_template_in_a_json_file(model: Path, tmp_path: Path) -> None:
+    """Such as another model's tokenizer_config.json: its chat_template is used, one by name where there are several."""
+    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": TEMPLATE}]
+
+    def said(content: object) -> tuple[bytes, bytes]:
+        (tmp_path / "c.json").write_text(json.dumps(content))
+        process = start(model, "--chat", "-n", "4", "--template", tmp_path / "c.json", "-q", stdin=subprocess.PIPE)
+        return process.communicate(b"who is it\n", timeout=180)
+
+    assert said({"chat_template": TEMPLATE}) == said({"chat_template": named}) == chat(model)
+    assert b"error: it has no chat_template (" in said({})[1]
+
+
+def chat(model: Path) -> tuple[bytes, bytes]:
+    process = start(model, "--chat", "-n", "4", "-q", stdin=subprocess.PIPE)
+    return process.communicate(b"who is it\n", timeout=180)
+
+
+def test_a_linked_model_has_its_files_beside_the_link_or_the_target(model: Path, tmp_path: Path) -> None:
+    """As in a cache of downloads, where all files are links to blobs; or as one link to a folder elsewhere."""
+    blobs, cache, alone = (tmp_path / name for name in ("blobs", "cache", "alone"))
+    for place in (blobs, cache, alone):
+        place.mkdir()
+    for i, file in enumerate(sorted(model.parent.iterdir())):
+        shutil.copy(file, blobs / f"{i}")
+        (cache / file.name).symlink_to(blobs / f"{i}")
+    (alone / "other.pte").symlink_to(model)
+    assert chat(cache / "model.pte") == chat(alone / "other.pte") == chat(model)
 
 
 def test_any_model(tmp_path: Path) -> None:

@@ -85,8 +85,11 @@ def test_external_weights_are_found_beside_the_model(tmp_path: Path) -> None:
     weights = apart / "weights.ptd"
     weights.write_bytes(ptewrite.ptd({key: span.read() for key, span in program.named.items()}))
     assert webgpu_run(path, "--inspect", "--data", weights).code == 0
+    (apart / "link.pte").symlink_to(path)
+    assert webgpu_run(apart / "link.pte", "--inspect").code == 0
     weights.rename(tmp_path / "weights.ptd")
     assert webgpu_run(path, "--inspect").code == 0
+    assert webgpu_run(apart / "link.pte", "--inspect").code == 0
 
 
 def test_markup_in_a_file_is_only_text(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .assets import beside, folders
 from .errors import FormatError, ShapeError
 from .session import Reply, Session
 from .tokenizer import Tokenizer
@@ -81,26 +82,47 @@ def _start() -> subprocess.Popen[str]:
 
 
 def find_template(tokenizer: Tokenizer, given: str | None = None) -> Template:
-    """The template at `given`, else chat_template.jinja or the one in tokenizer_config.json beside the tokenizer."""
+    """The template at `given`, else chat_template.jinja or the one in tokenizer_config.json beside the tokenizer.
+
+    A JSON file, such as a tokenizer_config.json, is looked into for its `chat_template`.
+    """
     variables = {name: tokenizer.special(name) or "" for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
-    beside = Path(tokenizer.path).with_name("chat_template.jinja")
-    path = Path(given) if given else beside
-    if given or path.is_file():
+    path = Path(given) if given else beside(tokenizer.path, "chat_template.jinja")
+    if path:
         try:
-            return Template(path.read_text("utf-8"), str(path), variables)
+            text = path.read_text("utf-8")
         except (OSError, ValueError) as error:
             reason = str(error.strerror).lower() if isinstance(error, OSError) else "not UTF-8"
             raise FormatError(f"cannot read the chat template: {reason} ({path})") from None
-    found = tokenizer.config.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}
-        found = named.get("default")
-    if isinstance(found, str):
+        if path.suffix == ".json":
+            text = _field(text, path)
+        return Template(text, str(path), variables)
+    found = _default(tokenizer.config.get("chat_template"))
+    if found is not None:
         return Template(found, f"chat_template of {Path(tokenizer.path).with_name('tokenizer_config.json')}", variables)
+    places = " and ".join(map(str, folders(tokenizer.path)))
     raise FormatError(
-        f"no chat template: tried {beside.name}, tokenizer_config.json (in {beside.parent})",
+        f"no chat template: tried chat_template.jinja, tokenizer_config.json (in {places})",
         hint="--template FILE names one; --prompt needs none",
     )
+
+
+def _field(text: str, path: Path) -> str:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError(f"not valid JSON ({path})") from None
+    found = _default(content.get("chat_template")) if isinstance(content, dict) else None
+    if found is None:
+        raise FormatError(f"it has no chat_template ({path})")
+    return found
+
+
+def _default(found: object) -> str | None:
+    """The text of a `chat_template` field, which may hold several by name."""
+    if isinstance(found, list):
+        found = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}.get("default")
+    return found if isinstance(found, str) else None
 
 
 @dataclass(slots=True)

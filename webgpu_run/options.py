@@ -128,7 +128,11 @@ _OPTIONS = (
     click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call."),
     click.option("--chat", is_flag=True, help="Talk with the model; the KV cache is kept between turns."),
     click.option("--system", metavar="TEXT", help="The system message of a chat."),
-    click.option("--template", metavar="FILE", help="The chat template; by default the one beside the tokenizer."),
+    click.option(
+        "--template",
+        metavar="FILE",
+        help="The chat template, also inside a JSON file; else that beside the tokenizer.",
+    ),
     click.option(
         "--tokenizer", metavar="PATH", help="A tokenizer file or its folder; by default the one beside the model."
     ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from . import assets
 from .errors import FormatError, MissingDataError
 from .source import Span
 from .vk import BoolList, DoubleList, IntList, VkGraph
@@ -198,12 +198,14 @@ def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | 
     try:
         return pteread.read(source, [FileSource(extra) for extra in data or ()])
     except MissingDataError as error:
-        beside = sorted(Path(path).resolve().parent.glob("*.ptd")) if data is None else []
-        if not beside:
-            raise MissingDataError(
-                str(error), hint="put the .ptd files beside the model, or name them: --data"
-            ) from None
-    return pteread.read(source, [FileSource(extra) for extra in beside])
+        missing = error
+    for folder in assets.folders(path) if data is None else ():
+        if beside := sorted(folder.glob("*.ptd")):
+            try:
+                return pteread.read(source, [FileSource(extra) for extra in beside])
+            except MissingDataError as error:
+                missing = error
+    raise MissingDataError(str(missing), hint="put the .ptd files beside the model, or name them: --data") from None
 
 
 def loads(content: bytes, data: Sequence[bytes] = ()) -> Program:

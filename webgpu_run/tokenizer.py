@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .assets import beside, folders
 from .errors import FormatError, UnsupportedError
 
 NAMES = ("tokenizer.json", "tokenizer.model", "tokenizer.tiktoken")
@@ -114,17 +115,14 @@ def find(model: str | os.PathLike[str], given: str | None = None) -> Tokenizer:
         if not os.path.isfile(given):
             raise FormatError(f"no such tokenizer ({given})")
         return load(Path(given))
-    folder = Path(given) if given else Path(model).resolve().parent
-    stem = Path(model).stem
-    tried = [folder / name for name in (*NAMES, f"{stem}.tokenizer.json", f"{stem}_tokenizer.json")]
-    for path in tried:
-        if path.is_file():
-            return load(path)
-    for path in sorted(folder.glob("*.tiktoken")):
-        return load(path)
-    names = ", ".join(path.name for path in tried)
+    stem, places = Path(model).stem, [Path(given)] if given else folders(model)
+    names = (*NAMES, f"{stem}.tokenizer.json", f"{stem}_tokenizer.json")
+    for folder in places:
+        for path in (*(folder / name for name in names), *sorted(folder.glob("*.tiktoken"))):
+            if path.is_file():
+                return load(path)
     raise FormatError(
-        f"no tokenizer: tried {names}, *.tiktoken (in {folder})",
+        f"no tokenizer: tried {', '.join(names)}, *.tiktoken (in {' and '.join(map(str, places))})",
         hint="--tokenizer PATH names one; --prompt-ids 1,2,3 needs none",
     )
 
@@ -159,12 +157,12 @@ def _config(path: Path) -> dict[str, Any]:
     prefix = path.name[: -len("tokenizer.json")] if path.name.endswith("tokenizer.json") else ""
     found: dict[str, Any] = {}
     for name in reversed(CONFIGS):
-        beside = path.with_name(prefix + name)
-        if beside.is_file():
+        file = beside(path, prefix + name)
+        if file:
             try:
-                content = json.loads(beside.read_text("utf-8"))
+                content = json.loads(file.read_text("utf-8"))
             except (ValueError, RecursionError) as error:
-                raise FormatError(f"not valid JSON: {error} ({beside})") from None
+                raise FormatError(f"not valid JSON: {error} ({file})") from None
             if isinstance(content, dict):
                 found |= {key: value for key, value in content.items() if value is not None}
     return found
