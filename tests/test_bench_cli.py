@@ -34,7 +34,7 @@ MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
 TESTS = ["pp1", "pp8", "tg3", "pp1 @ d16", "pp8 @ d16", "tg3 @ d16"]
 GROUP = pytest.mark.xdist_group("bench")  # so that the run they share is made once
-COLUMNS = "model size params device test t/s 95% median ms p90 ms ttft ms host ms GPU ms attn ms % roof"
+COLUMNS = "model size params device test t/s 95% median ms p90 ms ttft ms host ms GPU ms attn ms"
 
 
 def bench(*args: str | Path, env: dict[str, str] | None = None) -> Result:
@@ -142,6 +142,8 @@ def test_report_is_one_page_that_needs_no_network(run: tuple[Result, Path]) -> N
     assert "url(" not in text
     assert "@import" not in text
     assert page.tags.count("svg") >= 2
+    assert "95%: -" not in text
+    assert "% roof" not in text
     assert json.loads(page.data) == rows_of(run[1] / "a.jsonl")
 
 
@@ -250,12 +252,12 @@ def test_interrupt_just_after_a_file_is_in_place(tmp_path: Path, monkeypatch: py
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a.txt", b"whole")]
 
 
-def test_a_terminal_has_the_table_from_the_first_round() -> None:
-    """Every later round writes over it; what is left at the end is one table."""
+def on_terminal(columns: int, *args: str | Path) -> str:
+    """What a terminal of this width is sent."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
-    args = (MODEL, "-p", "1,2", "-n", "0", "-r", "3", "-w", "0", "--no-roofline", "-q")
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "TERM": "xterm"}
+    env.pop("COLUMNS", None)
     command = [sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)]
     with subprocess.Popen(command, env=env, stdout=theirs, stderr=subprocess.DEVNULL):
         os.close(theirs)
@@ -263,11 +265,30 @@ def test_a_terminal_has_the_table_from_the_first_round() -> None:
         with contextlib.suppress(OSError):  # the other end is closed
             while chunk := os.read(ours, 65536):
                 seen += chunk
-    first, *later = re.split(r"\x1b\[(?:2|3)A\x1b\[J", seen.decode())
+    return seen.decode()
+
+
+def test_a_terminal_has_the_table_from_the_first_round() -> None:
+    """Every later round writes over it; what is left at the end is one table."""
+    seen = on_terminal(160, MODEL, "-p", "1,2", "-n", "0", "-r", "3", "-w", "0", "--no-roofline", "-q")
+    first, *later = re.split(r"\x1b\[(?:2|3)A\x1b\[J", seen)
     assert len(later) == 3  # the second row of round 1, then rounds 2 and 3
     assert first.count("pp1") == 1
     assert "pp2" not in first
     assert all(table.count("pp1") == table.count("pp2") == 1 for table in later)
+
+
+@GROUP
+@pytest.mark.parametrize("columns", [120, 80, 44, 20])
+def test_a_narrow_terminal_has_fewer_columns(columns: int, run: tuple[Result, Path], tmp_path: Path) -> None:
+    seen = on_terminal(columns, MODEL, "-p", "1,64", "-n", "0", "-r", "2", "-w", "0", "--no-roofline", "-q")
+    about, head, *rows = seen.split("\x1b[J")[-1].splitlines()
+    assert "tiny_dyn"[:columns] in about
+    assert head.split()[:2] == ["test", "t/s"]
+    assert ("median ms" in head, "attn ms" in head) == (columns > 50, columns > 100)
+    assert [row.split()[0] for row in rows] == ["pp1", "pp64"]
+    if columns >= 44:
+        assert max(map(len, (about, head, *rows))) <= columns
 
 
 def test_rounds_keep_to_the_budget() -> None:

@@ -148,7 +148,7 @@ How to read a row:
     help="How the KV cache is stored; f16 halves it, and moves logits by about 0.0004 of their range.",
 )
 @click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best.")
-@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves '% roof' empty.")
+@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; no '% roof'.")
 @click.option("--report", metavar="OUT.html", help="Also write one self-contained page with plots.")
 @click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
 @click.option("--method", metavar="NAME", help="The method to run; by default forward.")
@@ -174,7 +174,7 @@ def bench(debug: bool, **options: Any) -> int | None:
     "-p", "--seq-lens", type=Lengths(), metavar="LIST", help="With --of: tokens a call; 1,4,16,64,256 by default."
 )
 @click.option("-r", "--repeat", type=click.IntRange(1, 10000), help="Measured runs: 20 by default, with --of 10.")
-@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; leaves its share empty.")
+@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; no share of it.")
 @_DEVICE
 @_output
 def op(

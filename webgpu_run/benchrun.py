@@ -71,7 +71,8 @@ def run_model(
         made = [Measured(trial) for trial in todo]
         rows: list[Row] = []
         try:
-            with sinks(form, out, MODEL, [{**shared, "test": t.label} for t in todo]) as table:
+            view = MODEL if roof else MODEL.without("% roof")
+            with sinks(form, out, view, [{**shared, "test": t.label} for t in todo]) as table:
                 for number in rounds(repeat, budget):
                     for i, one in enumerate(made):
                         progress(f"round {number + 1}", i, len(made))

@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,6 +32,11 @@ class View:
 
     cells: Callable[[Row], dict[str, str]]
     paths: tuple[str, ...]
+    spare: tuple[str, ...] = ()  # columns that a narrow terminal does without, the first of them first
+
+    def without(self, *columns: str) -> View:
+        """The same without these columns."""
+        return replace(self, cells=lambda row: {c: text for c, text in self.cells(row).items() if c not in columns})
 
 
 class Sink:
@@ -47,7 +53,9 @@ class Sink:
         self._whole = False  # rows come as all of them
         self._waiting = False  # and have changed since they were written
         self._widths: dict[str, int] = {}
-        self._fixed: list[str] = []
+        self._fixed: list[str] = []  # columns that are alike in all rows, told above the table
+        self._hidden: list[str] = []  # columns that a narrow terminal has no room for
+        self._narrow = False  # there is a terminal to fit
         if form in ("table", "md"):
             self._measure([view.cells(row) for row in todo])
 
@@ -79,16 +87,14 @@ class Sink:
 
     def _live(self) -> bool:
         """Whether rows can be written over: they must all be on the screen, each on a line of its own."""
-        if self.form != "table" or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        if not self._narrow or os.environ.get("TERM") == "dumb":
             return False
-        room = os.get_terminal_size(sys.stdout.fileno())
-        cells = [{c: t for c, t in self.view.cells(row).items() if c not in self._fixed} for row in self.rows]
-        wide = max(sum(max(len(t), self._widths.get(c, len(c))) + 2 for c, t in row.items()) for row in cells)
-        return wide <= room.columns and len(self.rows) + 3 < room.lines
+        self._fit()
+        room = shutil.get_terminal_size()
+        return self._wide() <= room.columns and len(self.rows) + 3 < room.lines
 
     def _all(self) -> None:
-        for row in self.rows if self.form in ("table", "md") else ():
-            self._widen(self.view.cells(row))
+        self._fit()
         self._started = False
         text = _array(self.rows) if self.form == "json" else "".join(self._rendered(row) for row in self.rows)
         if self.path:
@@ -123,10 +129,24 @@ class Sink:
         """Columns that are known beforehand get their widths from that, the others from what usually comes."""
         for column in todo[0] if todo else ():
             self._widths[column] = max(len(column), *(len(cells[column]) for cells in todo))
-        if self.form == "table" and self.path is None and sys.stdout.isatty():
-            alike = [c for c in _SHARED if c in self._widths and len({cells[c] for cells in todo}) == 1]
-            wide = sum(self._widths.values()) + 2 * len(self._widths)
-            self._fixed = alike if wide > os.get_terminal_size(sys.stdout.fileno()).columns else []
+        self._narrow = self.form == "table" and self.path is None and sys.stdout.isatty()
+        if self._narrow and self._wide() > shutil.get_terminal_size().columns:
+            self._fixed = [c for c in _SHARED if c in self._widths and len({cells[c] for cells in todo}) == 1]
+        self._fit()
+
+    def _wide(self) -> int:
+        """Of a line, with the columns shown."""
+        shown = [width for c, width in self._widths.items() if c not in (*self._fixed, *self._hidden)]
+        return sum(shown) + 2 * len(shown) - 2
+
+    def _fit(self) -> None:
+        """Widths for all rows so far; hides what a terminal has no room for."""
+        for row in self.rows if self.form in ("table", "md") else ():
+            self._widen(self.view.cells(row))
+        self._hidden = []
+        for column in self.view.spare if self._narrow else ():
+            if column in self._widths and self._wide() > shutil.get_terminal_size().columns:
+                self._hidden.append(column)
 
     def _widen(self, cells: dict[str, str]) -> None:
         for column, text in cells.items():
@@ -134,10 +154,12 @@ class Sink:
 
     def _line(self, cells: dict[str, str], first: bool) -> str:
         self._widen(cells)
-        shown = {c: text for c, text in cells.items() if c not in self._fixed}
+        shown = {c: text for c, text in cells.items() if c not in (*self._fixed, *self._hidden)}
         head = ""
         if first:
-            head = " · ".join(cells[c] for c in self._fixed) + "\n" if self._fixed else ""
+            # One line, as it is counted when it is written over.
+            about = " · ".join(cells[c] for c in self._fixed)[: shutil.get_terminal_size().columns]
+            head = about + "\n" if self._fixed else ""
             head += self._joined({c: c for c in shown})
             if self.form == "md":
                 head += self._ruler(list(shown))
@@ -287,6 +309,10 @@ MODEL = View(
             "schema",
         ),
     ),
+    (
+        *("attn ms", "host ms", "p90 ms", "params", "size", "GPU ms", "% roof", "ttft ms", "device", "median ms"),
+        *("95%", "model"),
+    ),
 )
 
 
@@ -312,4 +338,5 @@ LOAD = View(
         *("first_ms", "base_rss_bytes", "load_rss_bytes", "peak_rss_bytes", "gpu_bytes"),
         *("device.name", "device.backend", "time", "schema"),
     ),
+    ("before", "params", "95%", "GPU", "size", "first token ms", "process peak"),
 )

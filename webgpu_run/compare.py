@@ -106,7 +106,11 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-VIEW = View(_cells, ("model", "device", "test", "unit", "a", "b", "ratio", "ci95", "verdict", "schema"))
+VIEW = View(
+    _cells,
+    ("model", "device", "test", "unit", "a", "b", "ratio", "ci95", "verdict", "schema"),
+    ("unit", "model", "95% interval", "A", "B"),
+)
 
 
 def run_compare(*, a: str, b: str, fail_over: float | None, form: str | None, out: str | None, quiet: bool) -> int:

@@ -45,7 +45,7 @@ def run_ops(
     with Progress(quiet=quiet, still=True) as progress:
         roof = None if no_roofline else roofline.measure(opened, progress)
         shared = facts(opened)
-        with sinks(form, out, VIEW, _expected(ops, shared)) as table:
+        with sinks(form, out, VIEW if roof else VIEW.without("% roof"), _expected(ops, shared)) as table:
             for i, op in enumerate(ops):
                 progress("ops", i, len(ops))
                 for row in rows(op, opened, repeat or REPEAT, roof):
@@ -228,4 +228,5 @@ VIEW = View(
         *("op", "case", "shape", "route", "for", "median", "mean", "sd", "p90", "samples", "bytes", "flops", "gb_s"),
         *("gflop_s", "roofline_share", "error", "tolerance", "device.name", "device.backend", "time", "schema"),
     ),
+    ("p90 µs", "for", "error", "GFLOP/s", "% roof", "GB/s"),
 )

@@ -202,6 +202,8 @@ def _roofline(rows: Sequence[Row]) -> str:
 def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
     shared = ("model", "size", "params", "device") if view is model_cells else ()
     cells = [{k: v for k, v in view(row).items() if k not in shared} for row in rows]
+    empty = [k for k in cells[0] if all(row[k] == "–" for row in cells)]
+    cells = [{k: v for k, v in row.items() if k not in empty} for row in cells]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in cells[0])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(v)}</td>" for v in row.values()) + "</tr>" for row in cells)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -122,7 +122,7 @@ def _curve(s: Series, colour: str, px: Scale, py: Scale) -> str:
             )
         about = f"{s.name}: {p.y:,.2f} at {short(p.x)}"
         if p.low is not None and p.high is not None:
-            about += f" (95%: {p.low:,.2f} to {p.high:,.2f})"
+            about += f" (95%: {max(p.low, 0.0):,.2f} to {p.high:,.2f})"
         out.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{html.escape(about)}</title></circle>'
         )
