@@ -74,7 +74,10 @@ def test_small_models_run_in_one_thread_of_a_software_driver() -> None:
 
 @GROUP
 def test_only_warnings_on_stderr(run: tuple[Result, Path]) -> None:
-    assert all(line.startswith("warning: ") for line in run[0].err.splitlines())
+    """And how often each test ran."""
+    rounds, *warnings = run[0].err.splitlines()
+    assert rounds == "3 rounds of 6 tests"
+    assert all(line.startswith("warning: ") for line in warnings)
 
 
 @GROUP

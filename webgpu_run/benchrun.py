@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from . import outfile, roofline
 from .bench import Bench, Measured, Reach, rounds, trials
 from .benchrow import facts, model_row
-from .benchview import MODEL, Row, View, number, sinks, warn
+from .benchview import MODEL, Row, View, number, plural, sinks, warn
 from .checks import check_method
 from .cli import load
 from .device import Device, open_device, suit
@@ -91,6 +93,9 @@ def run_model(
                 from .report import page
 
                 outfile.write(report, page(rows).encode())
+            if rows and not quiet:
+                ran = min(len(row["samples"]) for row in rows)
+                print(f"{plural(ran, 'round')} of {plural(len(rows), 'test')}", file=sys.stderr, flush=True)
         for row in rows:
             for text in row["warnings"]:
                 warn(text, quiet)

@@ -221,10 +221,15 @@ def _at(row: Row, path: str) -> Any:
     return " ".join(map(str, found)) if isinstance(found, list) else found
 
 
-def form_of(form: str | None, out: str | None) -> str:
-    """The format asked for, or that of the file's ending, or a table."""
-    ending = Path(out).suffix[1:].lower() if out else ""
-    return form or (ending if ending in FORMATS else "table")
+def form_of(form: str | None, out: str) -> str:
+    """The format of a file: that of its ending, else the one asked for, else a table."""
+    ending = Path(out).suffix[1:].lower()
+    return ending if ending in FORMATS else form or "table"
+
+
+def plural(count: int, what: str) -> str:
+    """Such as 1 round, 2 rounds."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def number(x: float | None, digits: int = 4) -> str:
