@@ -335,6 +335,20 @@ def test_compare(run: tuple[Result, Path], tmp_path: Path) -> None:
 
 
 @GROUP
+def test_compare_of_single_samples(run: tuple[Result, Path], tmp_path: Path) -> None:
+    """There is no interval, so nothing is held against B; rows without a partner are named."""
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    rows = steady(run)
+    a.write_text(json.dumps(rows))
+    b.write_text(json.dumps([{**row, "samples": [50.0]} for row in rows[:-1]] + [{**rows[-1], "test": "tg9"}]))
+    result = bench("compare", a, b, "--fail-over", "5%", "-o", "json")
+    assert result.code == 0
+    assert {row["verdict"] for row in json.loads(result.out)} == {"unknown"}
+    for line in ("only in A: tg3 @ d16", "only in B: tg9", "5 of 5 rows have one sample of A or B"):
+        assert f"warning: {line}" in result.err
+
+
+@GROUP
 def test_compare_of_bad_files(run: tuple[Result, Path], tmp_path: Path) -> None:
     good, bad = run[1] / "a.jsonl", tmp_path / "bad.jsonl"
     cut = good.read_text()[:-20]

@@ -244,7 +244,8 @@ def roofline(debug: bool, **options: Any) -> int | None:
 def compare(debug: bool, **options: Any) -> int | None:
     """Compare two result files (JSON or JSON lines of this command), row by row.
 
-    The ratio is B's speed over A's, with a 95% interval. A difference counts where the interval excludes 1.
+    The ratio is B's speed over A's, with a 95% interval. A difference counts where the interval excludes 1; a single
+    sample has no interval, so there the verdict is unknown.
     """
     from .compare import run_compare
 

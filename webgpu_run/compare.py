@@ -10,6 +10,8 @@ from .benchview import SCHEMA, Row, View, number, sinks, warn
 from .errors import FormatError, UnsupportedError
 from .stats import ratio
 
+LISTED = 8  # tests without a partner that are named
+
 
 def read(path: str) -> tuple[list[Row], str | None]:
     """The rows of a JSON or JSON-lines file, and what is odd about it."""
@@ -75,8 +77,8 @@ def compared(a: Row, b: Row, fail_over: float | None) -> Row:
     lower = a.get("better") == "lower"
     r = ratio(b["samples"], a["samples"]) if lower else ratio(a["samples"], b["samples"])
     limit = 1 - fail_over if fail_over is not None else 1.0
-    regression = r.value < limit and (r.certain or r.low is None)
-    verdict = "same" if not r.certain and r.low is not None else "faster" if r.value > 1 else "slower"
+    regression = r.value < limit and r.certain
+    verdict = "unknown" if r.low is None else "same" if not r.certain else "faster" if r.value > 1 else "slower"
     return {
         "schema": SCHEMA,
         "kind": "comparison",
@@ -124,15 +126,18 @@ def run_compare(*, a: str, b: str, fail_over: float | None, form: str | None, ou
     matched = pairs(before, after)
     if not matched:
         raise FormatError(f"the files have no test in common ({a}, {b})")
-    left = len(before) + len(after) - 2 * len(matched)
-    if left:
-        warn(f"{left} rows have no partner", quiet)
+    for name, file, rows in (("A", 0, before), ("B", 1, after)):
+        used = {id(pair[file]) for pair in matched}
+        if left := [row["test"] for row in rows if id(row) not in used]:
+            warn(f"only in {name}: {', '.join(left[:LISTED])}{', ...' * (len(left) > LISTED)}", quiet)
     if any(x.get("model", {}).get("sha256") != y.get("model", {}).get("sha256") for x, y in matched):
         warn("the model files differ", quiet)
     profiles = {tuple(row.get("device", {}).get("profile") for row in pair) for pair in matched}
     for x, y in sorted((a, b) for a, b in profiles if a and b and a != b):
         warn(f"A ran the kernels for {x}, B those for {y}: they were tuned apart (--no-tune)", quiet)
     rows = [compared(x, y, fail_over) for x, y in matched]
+    if unknown := sum(row["verdict"] == "unknown" for row in rows):
+        warn(f"{unknown} of {len(rows)} rows have one sample of A or B: what changed by chance is not known", quiet)
     with sinks(form, out, VIEW, rows) as table:
         table.show(rows)
     return int(any(row["verdict"] == "regression" for row in rows))
