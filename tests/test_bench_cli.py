@@ -397,7 +397,20 @@ def test_rows_of_ops_have_names_of_their_own() -> None:
 def test_unknown_op_suggests_one() -> None:
     result = bench("op", "sigmoyd")
     assert result.code == 2
-    assert "did you mean sigmoid?" in result.err
+    assert "did you mean sigmoid" in result.err
+    result = bench("op", "nosuch")
+    assert re.fullmatch(r"hint: there are (\w+, )+\w+", result.err.splitlines()[1])
+    assert ", sigmoid, " in result.err
+
+
+def test_other_commands_are_suggested_and_have_help_of_their_own() -> None:
+    result = bench("rooflin")
+    assert (result.code, result.err.splitlines()) == (
+        2,
+        ["webgpu-bench: error: no such command or file (rooflin)", "hint: did you mean webgpu-bench roofline?"],
+    )
+    for args in (("op",), ("op", "--nosuch"), ("op", "all", "-r", "0")):
+        assert bench(*args).err.splitlines()[1] == "hint: see webgpu-bench op --help"
 
 
 def test_roofline() -> None:

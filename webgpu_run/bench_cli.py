@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -60,9 +62,13 @@ class Front(Command):
     others: dict[str, click.Command] = {}  # noqa: RUF012
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
-        other = self.others.get(args[0]) if args else None
+        first = args[0] if args else ""
+        other = self.others.get(first)
         if other:
-            return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+            return other.make_context(f"{info_name} {first}", args[1:], parent, **extra)
+        near = difflib.get_close_matches(first, self.others, 1)
+        if near and not os.path.exists(first):
+            raise UsageError(f"no such command or file ({first})", hint=f"did you mean {info_name} {near[0]}?")
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -191,7 +197,8 @@ def op(
     this adapter has to read memory, or its multiply-adds.
     """
     if bool(names) == bool(of) or (seq_lens and not of):
-        raise click.UsageError("either ops by their NAME, or --of MODEL.pte, perhaps with -p")
+        context = click.get_current_context()
+        raise click.UsageError("either ops by their NAME, or --of MODEL.pte, perhaps with -p", context)
     if of:
         from .modelops import run_model_ops
 

@@ -64,10 +64,10 @@ def find(names: Sequence[str]) -> list[Op]:
     for name in names:
         matching = [op for op in known if name in (op.name, op.short)]
         if not matching:
-            near = difflib.get_close_matches(name, sorted({op.short for op in known}), 1)
-            raise UsageError(
-                f"no op is called {name!r}", hint=f"did you mean {near[0]}?" if near else "op all has them"
-            )
+            shorts = sorted({op.short for op in known})
+            near = difflib.get_close_matches(name, shorts, 3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(shorts)}"
+            raise UsageError(f"no op is called {name!r}", hint=hint)
         found |= {op.name: op for op in matching}
     return list(found.values())
 

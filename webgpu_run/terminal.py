@@ -113,7 +113,9 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
-        code = _tell(name, error.format_message(), f"see {name} --help", error.exit_code)
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else name
+        code = _tell(name, error.format_message(), f"see {path} --help", error.exit_code)
     except RunError as error:
         code = _tell(name, str(error), error.hint, error.exit_code, debug)
     except MemoryError:
