@@ -89,15 +89,22 @@ class Reach:
     def problem(self, trial: Trial) -> str | None:
         """Why this model cannot run this trial, if it cannot."""
         most = self.capacity - trial.depth
+        if most < 1:
+            return f"{trial.label}: the model holds {self.capacity} tokens, the maximum depth is {self.capacity - 1}"
         if trial.tokens > most:
             at = f" at depth {trial.depth}" if trial.depth else ""
-            return f"{trial.label}: {trial.tokens} tokens do not fit{at}, the maximum is {max(most, 0)}"
+            return f"{trial.label}: {trial.tokens} tokens do not fit{at}, the maximum is {most}"
         if self.exact and (trial.depth % self.largest or (1 if trial.decode else trial.tokens) % self.largest):
             return f"{trial.label}: this model takes exactly {self.largest} tokens a call"
         return None
 
-    def check(self, todo: Sequence[Trial]) -> None:
-        for trial in todo:
+    def check(self, todo: Sequence[Trial], asked: Sequence[Trial]) -> None:
+        """Refuse trials that were asked for, and a depth at which none of those that are run by default fits."""
+        for depth in dict.fromkeys(t.depth for t in todo):
+            rest = [t for t in todo if t.depth == depth and t not in asked]
+            if all(self.problem(t) for t in rest):
+                asked = [*asked, *sorted(rest, key=lambda t: t.tokens)[:1]]
+        for trial in asked:
             problem = self.problem(trial)
             if problem:
                 raise ShapeError(problem)

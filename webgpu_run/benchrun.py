@@ -11,6 +11,7 @@ from .benchview import MODEL, Row, View, number, plural, sinks, warn
 from .checks import check_method
 from .cli import load
 from .device import Device, open_device, suit
+from .errors import UsageError
 from .machine import busy
 from .model import Model
 from .progress import Progress
@@ -49,9 +50,11 @@ def run_model(
     entry = program.method(method)
     check_method(entry)
     todo = trials(SEQ_LENS if seq_lens is None else seq_lens, DECODES if decode is None else decode, depth or (0,))
+    if not todo:
+        raise UsageError("nothing to measure: neither prompt lengths (-p) nor tokens to generate (-n)")
     asked = [t for t in todo if (decode if t.decode else seq_lens) is not None]
     reach = Reach.of(program, entry)
-    reach.check(asked)
+    reach.check(todo, asked)
     if busy():
         warn("the machine is busy with something else: expect noise", quiet)
     suit(program.file_size)
@@ -59,7 +62,7 @@ def run_model(
     if not no_tune:
         tune(opened)
     reach = Reach.of(program, entry, opened)
-    reach.check(asked)
+    reach.check(todo, asked)
     skipped = [t.label for t in todo if t not in asked and reach.problem(t)]
     todo = [t for t in todo if t.label not in skipped]
     if skipped:
