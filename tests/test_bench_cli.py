@@ -206,6 +206,16 @@ def test_defaults_that_do_not_fit_are_left_out() -> None:
     assert "left out pp512: the model holds 128 tokens" in result.err
 
 
+def test_a_file_has_the_format_of_its_name(tmp_path: Path) -> None:
+    """And stdout the one asked for, which is also that of a file whose name says nothing."""
+    quick = (MODEL, "-p", "1", "-n", "0", "-r", "1", "-w", "0", "--no-roofline", "-q")
+    result = bench(*quick, "-o", "json", "--out", tmp_path / "a.md")
+    assert [row["test"] for row in json.loads(result.out)] == ["pp1"]
+    assert (tmp_path / "a.md").read_text().startswith("| model ")
+    bench(*quick, "-o", "csv", "--out", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text().startswith("model_name,")
+
+
 def test_a_model_that_takes_logits_back_to_the_host() -> None:
     """Where CPU kernels stand between delegates the device cannot choose the token."""
     result = bench(HERE / "fixtures" / "tiny_mixed.pte", "-p", "3", "-n", "2", "-r", "1", "-w", "0", "--no-roofline")

@@ -81,7 +81,7 @@ def _output(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--debug", is_flag=True, help="A traceback with every error."),
         click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors."),
         click.option(
-            "--out", metavar="FILE", help="Write there, in -o or as the name ends; the table still goes to stdout."
+            "--out", metavar="FILE", help="Also write there: as the name ends (.jsonl, .json, .csv, .md), else as -o."
         ),
         click.option("-o", "--output", "form", type=click.Choice(FORMATS), help="The format; a table by default."),
     ):

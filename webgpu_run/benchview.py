@@ -178,7 +178,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Where rows go: to stdout in the format asked for; with a file, there, and a table to stdout."""
+    """Where rows go: to stdout in the format asked for, and to a file, if there is one, in that of its name."""
 
     all: tuple[Sink, ...]
 
@@ -193,7 +193,7 @@ class Sinks:
 
 @contextmanager
 def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Sinks]:
-    made = [Sink("table" if out else form_of(form, None), view, todo)]
+    made = [Sink(form or "table", view, todo)]
     if out:
         made.insert(0, Sink(form_of(form, out), view, todo, out))  # the file first: stdout may be a closed pipe
     try:
