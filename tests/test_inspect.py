@@ -104,6 +104,16 @@ def test_markup_in_a_file_is_only_text(tmp_path: Path) -> None:
         assert "\x07" not in result.out
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_in_a_pipe_no_line_is_folded_or_padded(view: str) -> None:
+    result = webgpu_run(FIXTURES[0].with_name("tiny_dyn.pte"), "--inspect", view)
+    lines = result.out.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    if view == "ops":
+        assert max(map(len, lines)) > 150
+        assert not [line for line in lines if line.startswith(" " * 12)]  # what folded cells would have before them
+
+
 def test_a_narrow_terminal(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
     ptewrite.write(path, add_program())

@@ -32,6 +32,7 @@ from .terminal import answer
 from .vk import OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 
 BAR = 36
+RULE = 120  # the longest
 _MEMORY = (("weights", "blue"), ("caches", "magenta"), ("activations", "cyan"))
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -43,7 +44,7 @@ def show(program: Program, view: str, limits: Limits | None = None) -> None:
         print(json.dumps(as_json(report), indent=1))
         return
     console = answer()
-    console.print(_title(report))
+    console.print(_title(report), width=min(console.width, RULE))
     for part in _VIEWS[view](program, report):
         console.print(part)
 

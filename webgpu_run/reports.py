@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -28,8 +27,6 @@ from .terminal import aside
 from .timeline import Timeline
 from .timings import Timings, as_dict, as_tables
 from .trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
-
-TREE_WIDTH = 240  # in a pipe: no line of a tree is folded
 
 
 def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
@@ -119,12 +116,11 @@ class Reports:
         if self._hold:
             self._held += items
             return
-        wide = None if self.console.is_terminal or os.environ.get("COLUMNS") else TREE_WIDTH
         for item in items:
             if isinstance(item, str):
                 self._tell(item)
             else:
-                self.console.print(as_tree(item), width=wide)
+                self.console.print(as_tree(item))
 
     def _show_all(self, items: Sequence[Any]) -> None:
         for item in items:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -17,29 +18,45 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 INTERRUPTED = 130
-PIPE_WIDTH = 120
+PIPE_WIDTH = 10_000  # a folded line of a table is hard to search, and nothing is known about the width of a pipe
+
+
+class _Pipe:
+    """A stream that is no terminal: tables have no spaces at the ends of their lines there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(re.sub(" +(?=\n)", "", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def answer() -> Console:
     """The console of stdout."""
     from rich.console import Console
 
-    # Nothing is known about the width of a pipe or a file, and a table folded to 80 columns is hard to search.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-
     class Answer(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Answer(markup=False, highlight=False, emoji=False, width=width)
+    return Answer(markup=False, highlight=False, emoji=False, **_place(sys.stdout))
 
 
 def aside() -> Console:
     """The console of stderr: everything that is not the answer."""
     from rich.console import Console
 
-    width = None if sys.stderr.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(stderr=True, markup=False, highlight=False, emoji=False, width=width)
+    return Console(stderr=True, markup=False, highlight=False, emoji=False, **_place(sys.stderr))
+
+
+def _place(stream: TextIO) -> dict[str, Any]:
+    """File and width of a console for this stream."""
+    if stream.isatty():
+        return {}
+    return {"file": _Pipe(stream), "width": None if os.environ.get("COLUMNS") else PIPE_WIDTH}
 
 
 class OptionalValue(click.Option):
