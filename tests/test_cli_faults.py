@@ -320,6 +320,22 @@ def test_48_stdout_closed() -> None:
     assert done.stderr.startswith(b"prefill ")
 
 
+@pytest.mark.parametrize(
+    ("command", "closed"),
+    [
+        ("webgpu_run {} --prompt-ids 5,6 -n 2", "2>&-"),
+        ("webgpu_run {} --prompt-ids 5,6 -n 2 --timings --trace-resize=json --stats json", ">&- 2>&- <&-"),
+        ("webgpu_run {} --inspect", ">&-"),
+        ("webgpu_run.bench_cli {} -p 1 -n 0 -r 1 -w 0 --no-roofline", ">&- 2>&-"),
+    ],
+)
+def test_48_streams_closed_from_the_start(command: str, closed: str) -> None:
+    line = f'"{sys.executable}" -m {command.format(TINY)} {closed}'
+    done = subprocess.run(["sh", "-c", line], capture_output=True, env=environment(), timeout=180)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
 def test_49_files_that_cannot_be_written(tmp_path: Path) -> None:
     result = webgpu_run(TINY, *IDS, "--trace", tmp_path / "none" / "x.json")
     assert (result.code, "no such directory" in one_line(result)) == (2, True)

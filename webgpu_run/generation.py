@@ -135,7 +135,7 @@ class Speaker:
     def _before(self, echo: str | None) -> None:
         """Prefill is over: the bar goes, and a terminal shows the text that is gone on from."""
         self.progress.close()
-        if echo and not self.settings.quiet and sys.stderr.isatty() and sys.stdout and sys.stdout.isatty():
+        if echo and not self.settings.quiet and sys.stderr.isatty() and sys.stdout.isatty():
             aside().print(echo, style="dim", end="", soft_wrap=True)
 
     def end_line(self) -> None:
@@ -187,12 +187,12 @@ def _converse(talk: Conversation, speaker: Speaker, reports: Reports, first: str
 def _questions(first: str | None, speaker: Speaker) -> Iterator[str]:
     if first:
         yield first
-    typed = sys.stdin is not None and sys.stdin.isatty()
-    both = typed and sys.stdout is not None and sys.stdout.isatty()
+    typed = sys.stdin.isatty()
+    both = typed and sys.stdout.isatty()
     if both:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - gives input() its line editing
-    while sys.stdin is not None:
+    while True:
         speaker.progress.close()
         try:
             if both:
@@ -281,8 +281,6 @@ def read_prompt(settings: Settings) -> str | None:
 
 
 def _stdin() -> str:
-    if sys.stdin is None:
-        return ""
     return sys.stdin.buffer.read().decode("utf-8", "replace").removesuffix("\n")
 
 
@@ -304,10 +302,8 @@ def _compare_sizes(tokenizer: Tokenizer, interface: Interface, settings: Setting
 
 
 def _writer() -> Callable[[str], None]:
-    """Writes to stdout at once, whatever its encoding; to nowhere if it is closed."""
+    """Writes to stdout at once, whatever its encoding."""
     out = sys.stdout
-    if out is None:
-        return lambda text: None
     with contextlib.suppress(AttributeError):
         out.reconfigure(errors="replace")  # type: ignore[union-attr]
 

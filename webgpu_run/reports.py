@@ -59,7 +59,7 @@ class Reports:
         self._lines = Lines()
         self._traces: list[CallTrace] = []
         # Text and trees on one terminal would be mixed up, so there the trees wait for the end of the text.
-        self._hold = sys.stderr.isatty() and sys.stdout is not None and sys.stdout.isatty()
+        self._hold = sys.stderr.isatty() and sys.stdout.isatty()
         self._tracer = Tracer(model) if settings.trace_resize else None
         self._timings = Timings(model, settings.timings) if settings.timings else None
         title = f"webgpu-run {Path(settings.model).name}"

@@ -102,8 +102,7 @@ class Command(click.Command):
         """Runs the command; a reader that went away is told apart from other failures, which click does not do."""
         try:
             result = super().invoke(ctx)
-            if sys.stdout:  # None where it was closed from the start
-                sys.stdout.flush()
+            sys.stdout.flush()
         except BrokenPipeError:
             raise ClosedPipe from None
         return result
@@ -115,6 +114,7 @@ class ClosedPipe(Exception):  # noqa: N818
 
 def run(command: click.Command, name: str, args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command to its exit code; whatever goes wrong is one line on stderr."""
+    _open_streams()
     args = sys.argv[1:] if args is None else list(args)
     prefix = name.upper().replace("-", "_")
     debug = "--debug" in args or os.environ.get(f"{prefix}_DEBUG", "") not in ("", "0")
@@ -141,6 +141,15 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
         hint = None if debug else "this is a fault of ours; --debug shows where"
         code = _tell(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Opens standard streams that were closed from the start (2>&-): the next file would get their number otherwise,
+    and what a driver prints would be written into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _tell(name: str, message: str, hint: str | None, code: int, debug: bool = False) -> int:
