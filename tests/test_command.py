@@ -62,6 +62,8 @@ def test_version() -> None:
     [
         (("--inspct",), "'--inspect'"),
         (("--inspect=colour",), "'colour' is not one of"),
+        (("--inspect", "op"), "'op' is no file and none of its words, did you mean ops?"),
+        (("--timings", "bogus"), "--timings: 'bogus' is no file and none of its words: op, dispatch, layer"),
         (("a.pte", "b.pte"), "unexpected extra argument (b.pte)"),
     ],
 )

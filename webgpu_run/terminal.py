@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import signal
@@ -95,8 +96,16 @@ class Command(click.Command):
                 joined.append(f"{args[i]}={args[i + 1]}")
                 next(rest)
             else:
+                self._not_a_word(ctx, option, *args[i : i + 2])
                 joined.append(f"{args[i]}={option.flag_value}")
         return super().parse_args(ctx, joined)
+
+    def _not_a_word(self, ctx: click.Context, option: OptionalValue, flag: str, after: str = "") -> None:
+        """Refuses what follows an option where it can be no other argument either: a plain word that is no file."""
+        if after.isalnum() and not os.path.exists(after):
+            near = difflib.get_close_matches(after, option.words, 1)
+            more = f", did you mean {near[0]}?" if near else f": {', '.join(option.words)}"
+            raise click.UsageError(f"{flag}: {after!r} is no file and none of its words{more}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; a reader that went away is told apart from other failures, which click does not do."""
