@@ -225,6 +225,13 @@ def test_any_model(tmp_path: Path) -> None:
     assert result.err.startswith("forward ")
     np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), data["logits_0"].reshape(1, -1), atol=1e-4)
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["output_0.npy"]
+    told = stats(webgpu_run(FIXTURES / "tiny_dyn.pte", *given, "--stats", "json"))
+    assert told["forward"]["calls"] == 1  # type: ignore[index]
+    assert told["forward"]["ms"] > 0  # type: ignore[index]
+    for flags in (("--prompt", "x"), ("--chat",), ("-n", "128"), ("--temp", "0")):
+        result = webgpu_run(FIXTURES / "tiny_dyn.pte", *given, *flags)
+        assert (result.code, f"error: {flags[0]} can't be with --input" in result.err) == (2, True)
+    assert webgpu_run(FIXTURES / "tiny_dyn.pte", *given, env={"WEBGPU_RUN_TEMP": "1"}).code == 0
 
 
 def test_a_model_without_tokens(tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ def test_trace_resize_for_programs() -> None:
     assert all(n["value"] is not None for n in third["nodes"])
     assert stats["resize"]["planned"] >= first["planned"] + second["planned"]
     assert stats["resize"]["calls"] == 4
+    # Every line is JSON, whatever else a run tells.
+    result = webgpu_run(FIXTURES / "tiny_fp16.pte", *PROMPT, "--trace-resize=json", "--temp", "1", "-v")
+    *_, last = (json.loads(line) for line in result.err.splitlines())
+    assert last["seed"] is not None
 
 
 @pytest.mark.parametrize("by", ["op", "dispatch", "layer"])

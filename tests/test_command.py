@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from command import HERE, Result, execute, webgpu_run
 from samples import add_program
 
 from webgpu_run import __version__, ptewrite
+from webgpu_run.options import GROUPS
 
 NO_ADAPTER = {
     "VK_ICD_FILENAMES": "/nonexistent",
@@ -39,6 +41,24 @@ def test_help_loads_neither_wgpu_nor_numpy() -> None:
     assert result.code == 0
     assert "--inspect" in result.out
     assert result.out.splitlines()[-1] == "[]"
+
+
+def test_help_has_sections_examples_and_exit_codes() -> None:
+    lines = webgpu_run("--help", env={"COLUMNS": "200"}).out.splitlines()
+    sections = [line for line in lines if re.fullmatch(r"\S.*:", line)]
+    assert sections == [f"{title}:" for title in GROUPS]
+    shown = {word for line in lines for word in re.findall(r"^  (?:-\w, )?(--[\w-]+)", line)}
+    assert {name for title in GROUPS for name in GROUPS[title]} <= {name[2:].replace("-", "_") for name in shown}
+    assert (
+        lines.index("  Examples:") < lines.index(sections[0]) < lines.index(sections[-1]) < lines.index("  Exit codes:")
+    )
+    assert max(map(len, lines)) <= 112
+
+
+def test_completion() -> None:
+    env = {"_WEBGPU_RUN_COMPLETE": "bash_complete", "COMP_WORDS": "webgpu-run --trace-r", "COMP_CWORD": "1"}
+    script = "import sys; sys.argv[0] = 'webgpu-run'\nfrom webgpu_run.cli import main\nmain()"
+    assert execute(sys.executable, "-c", script, env=env).out.strip() == "plain,--trace-resize"
 
 
 def test_help_is_quick() -> None:

@@ -9,7 +9,7 @@ import click
 
 from . import __version__
 from .errors import UsageError
-from .options import Settings, run_options
+from .options import GROUPS, Settings, run_options, text_only
 from .terminal import Command, OptionalValue, run
 
 if TYPE_CHECKING:
@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 INSPECT = ("summary", "ops", "tensors", "values", "size", "json")
 
 
-@click.command(cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+CLOSING = """\b
+Exit codes:
+  0 ok · 1 unexpected · 2 usage · 3 bad or corrupt file · 4 unsupported op, dtype or version
+  5 shape, limit or context overflow · 6 no adapter, device lost, out of memory
+  7 a numeric check failed · 130 interrupted
+
+\b
+Every option has a variable: WEBGPU_RUN_DEVICE=cpu, or WEBGPU_RUN_STOP with a text a line.
+Completion by the shell: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zsh_source, fish_source."""
+
+
+@click.command(
+    cls=Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=CLOSING
+)
 @click.argument("model", required=False, metavar="[MODEL.pte]")
 @click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
 @click.option(
@@ -49,7 +62,16 @@ def command(
 ) -> int | None:
     """Run an ExecuTorch .pte model on any GPU, through WebGPU.
 
-    Without a model the bundled demo model is used.
+    Without a model the bundled demo model is used. Text goes to stdout, all else to stderr.
+
+    \b
+    Examples:
+      webgpu-run --prompt "Once upon a time" -n 256       the bundled model tells a tale
+      webgpu-run model.pte --chat                         talk with yours
+      webgpu-run model.pte < story.txt > more.txt         the prompt may be piped
+      webgpu-run model.pte --input x.npy --output out     any other model
+      webgpu-run model.pte --inspect                      what is in the file, without a GPU
+      webgpu-run model.pte --prompt hi --trace-resize     what changed shape in each call
     """
     if list_devices:
         from .devicesview import show_devices
@@ -74,16 +96,24 @@ def command(
     from .checks import check_method
 
     check_method(program.method(options["method"]))
+    if options["trace_resize"] == "json" and not quiet:
+        # Each line on stderr is JSON then, so that programs can read it.
+        quiet, options["stats"] = True, "json" if options["stats"] == "line" else options["stats"]
     settings = Settings(
         model=program.path, bundled=not model, data=data, device=device, quiet=quiet, verbose=verbose, **options
     )
     if settings.input or settings.output:
+        if text := text_only(click.get_current_context()):
+            raise UsageError(f"{' and '.join(text)} can't be with --input or --output, which are not for text")
         from .forward import forward
 
         return forward(program, settings)
     from .generation import generate
 
     return generate(program, settings)
+
+
+command.groups = GROUPS
 
 
 def load(model: str | None, data: tuple[str, ...] = ()) -> Program:

@@ -20,6 +20,20 @@ TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
 STATS = ("line", "json", "none")
 KV = ("f32", "f16")
+TEXT = {
+    "Prompt": ("prompt", "prompt_file", "prompt_ids", "chunk", "tokenizer"),
+    "Sampling (--temp above 0)": ("temp", "top_k", "top_p", "min_p", "seed"),
+    "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
+    "Chat": ("chat", "system", "template"),
+}
+GROUPS = {
+    **TEXT,
+    "Any other model": ("input", "output", "method"),
+    "Model and device": ("data", "device", "list_devices", "doctor", "kv", "no_fuse", "no_tune", "timeout", "isolate"),
+    "Looking inside": ("inspect", "trace_resize", "timings", "trace"),
+    "Numerics": ("check", "check_resize", "nan_check", "dump"),
+    "Output": ("stats",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +118,12 @@ _OPTIONS = (
     click.option("--prompt-file", metavar="FILE", help="The same from a file."),
     click.option("--prompt-ids", type=_Ids(), metavar="1,2,3", help="The same as token ids; needs no tokenizer."),
     click.option(
-        "-n", "--max-new-tokens", type=click.IntRange(1), default=128, show_default=True, help="How many tokens to add."
+        "-n",
+        "--max-new-tokens",
+        type=click.IntRange(1),
+        default=128,
+        metavar="N",
+        help="Tokens to add; 128 by default.",
     ),
     click.option("--temp", type=_Number(0), default=0.0, metavar="T", help="Temperature; 0, the default, is greedy."),
     click.option(
@@ -173,6 +192,13 @@ _OPTIONS = (
     click.option("--timeout", type=_Number(0, above=True), metavar="S", help="Give up on a call that takes longer."),
     click.option("--isolate", is_flag=True, help="Run in a child process, so that a driver's crash is an error line."),
 )
+
+
+def text_only(ctx: click.Context) -> list[str]:
+    """Options on the command line that are for text alone."""
+    names = {name for group in TEXT.values() for name in group}
+    given = click.core.ParameterSource.COMMANDLINE
+    return [p.opts[0] for p in ctx.command.params if p.name in names and ctx.get_parameter_source(p.name) is given]
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -217,11 +217,16 @@ class Run:
     def _compile_ns(self) -> int:
         return sum(c.stats.compile_ns for c in self.calls)
 
+    @property
+    def _method(self) -> str | None:
+        """What was run, where it was not text."""
+        return next((c.phase for c in self.calls if c.phase not in ("prefill", "decode")), None)
+
     def line(self, gpu_bytes: int) -> str:
         """The stats line."""
-        if all(c.phase not in ("prefill", "decode") for c in self.calls) and self.calls:
-            ns = sum(c.wall_ns - c.stats.compile_ns for c in self.calls)
-            return f"{self.calls[0].phase} {ns / 1e6:,.1f} ms · peak {gpu_bytes / 1e6:,.0f} MB"
+        if self._method:
+            ns = self._phase(self._method)[2]
+            return f"{self._method} {ns / 1e6:,.1f} ms · GPU {gpu_bytes / 1e6:,.0f} MB"
         tokens, _, ns = self._phase("prefill")
         parts = [f"prefill {tokens} tok {_rate(tokens, ns)}"]
         steps, _, ns = self._phase("decode")
@@ -237,6 +242,12 @@ class Run:
 
     def as_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        if self._method:
+            _, calls, ns = self._phase(self._method)
+            return {
+                self._method: {"calls": calls, "ms": round(ns / 1e6, 3)},
+                "compile_ms": round(self._compile_ns / 1e6, 3),
+            }
         for name in ("prefill", "decode"):
             tokens, calls, ns = self._phase(name)
             rate = round(tokens / ns * 1e9, 3) if ns else None

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -78,7 +78,22 @@ class OptionalValue(click.Option):
 
 
 class Command(click.Command):
-    """A command whose `OptionalValue` options take the word after them only if it is theirs."""
+    """A command whose `OptionalValue` options take the word after them only if it is theirs; its help has sections."""
+
+    groups: Mapping[str, Sequence[str]] = {}  # title -> names of options; the last title has all others too
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options by section."""
+        if not self.groups:
+            return super().format_options(ctx, formatter)
+        titles = {name: title for title, names in self.groups.items() for name in names}
+        *_, last = self.groups
+        for title in self.groups:
+            options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+            records = [p.get_help_record(ctx) for p in options if titles.get(p.name or "", last) == title]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record])
+        return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Joins such options with their values before click sees them."""
