@@ -396,7 +396,7 @@ def test_52_a_poor_environment(tmp_path: Path) -> None:
         *(("--top-k", "-1"), ("--seed", "-1"), ("--seed", "x"), ("--chunk", "0"), ("--timeout", "0")),
         *(("--prompt-ids", "1,x"), ("--timings=never",), ("--trace-resize=xml",), ("--stats", "xml")),
         *(("--prompt", "a", "--prompt-ids", "1"), ("--system", "x"), ("--chat", "--prompt-ids", "1")),
-        *(("--promt", "a"), ("--dump", "x"), ("--check", "--timings")),
+        *(("--stop", ""), ("--promt", "a"), ("--dump", "x"), ("--check", "--timings")),
     ],
     ids=" ".join,
 )

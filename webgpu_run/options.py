@@ -92,6 +92,18 @@ class _Ids(_Type):
             self.fail(f"{value!r} is not a list of token ids such as 1,2,3", param, ctx)
 
 
+class _Stop(_Type):
+    """A text that is not empty; a variable may hold several, one a line."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value) or self.fail("it is empty", param, ctx)
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [line for line in rv.split("\n") if line]
+
+
 class _Number(_Type):
     """A finite number within bounds."""
 
@@ -142,7 +154,7 @@ _OPTIONS = (
     click.option(
         "--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Same seed, same text; random by default."
     ),
-    click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; repeatable."),
+    click.option("--stop", type=_Stop(), multiple=True, metavar="TEXT", help="End before this text; repeatable."),
     click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token."),
     click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call."),
     click.option("--chat", is_flag=True, help="Talk with the model; the KV cache is kept between turns."),
