@@ -20,7 +20,7 @@ from webgpu_run import ptewrite
 
 STATS = re.compile(
     r"^prefill \d+ tok [\d,.]+ tok/s · decode \d+ tok(?: [\d,.]+ tok/s)? · "
-    r"ttft [\d,]+ ms · peak [\d,]+ MB · stop: (\w+)$"
+    r"ttft ([\d,]+) ms(?: · compiled kernels ([\d,]+) ms)? · GPU [\d,]+ MB · stop: (\w+)$"
 )
 
 
@@ -53,7 +53,17 @@ def test_greedy_ids_are_those_of_eager(golden: tuple[list[int], list[int]]) -> N
     assert (result.code, ids(result.out)) == (0, said)
     found = STATS.match(result.err.strip())
     assert found, result.err
-    assert found[1] == "length"
+    assert found[3] == "length"
+
+
+def test_compiling_is_told_where_most_of_the_wait_was_that(tmp_path: Path) -> None:
+    """A driver that remembers nothing compiles in every run."""
+    env = {"MESA_SHADER_CACHE_DISABLE": "true"}
+    result = webgpu_run(FIXTURES / "tiny_dyn.pte", "--prompt-ids", "5,6,7", "-n", "2", "--no-tune", env=env)
+    found = STATS.match(result.err.strip())
+    assert found, result.err
+    ttft, compiled = (int(n.replace(",", "")) for n in found.group(1, 2))
+    assert 2 * compiled > ttft
 
 
 def test_prefill_token_by_token_and_without_fusion(golden: tuple[list[int], list[int]]) -> None:
@@ -128,6 +138,15 @@ def test_stop_string(model: Path) -> None:
     result = webgpu_run(model, "--prompt", "in the", "-n", "16", "--ignore-eos", "--stop", middle, "--stats", "json")
     assert result.out.rstrip("\n") == whole[: whole.find(middle)].rstrip("\n")
     assert stats(result)["stop"] == "stop"
+
+
+def test_stop_strings_of_a_variable(tmp_path: Path) -> None:
+    """One a line: it may have spaces."""
+    words = folder(tmp_path, tokenizer=word_tokenizer([str(i) for i in range(512)]))
+    args = (words, "--prompt", "5 9", "-n", "6", "--ignore-eos", "-q")
+    whole = webgpu_run(*args).out.split()
+    for stop, count in ((f"{whole[2]} nothing", 6), (f"nothing\n{' '.join(whole[2:4])}\n", 2)):
+        assert webgpu_run(*args, env={"WEBGPU_RUN_STOP": stop}).out.split() == whole[:count]
 
 
 def test_static_file_prefills_token_by_token() -> None:

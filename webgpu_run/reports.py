@@ -194,9 +194,6 @@ class Reports:
         return found
 
 
-_WORTH_SAYING = 1_000_000_000  # of compiling: a driver remembers what it compiled, so the next run has less of it
-
-
 class Run:
     """Totals of a run: tokens and times of prefill and decode, and why it ended."""
 
@@ -233,9 +230,9 @@ class Run:
         parts.append(f"decode {self.generated} tok {_rate(steps, ns)}" if steps else f"decode {self.generated} tok")
         if self.ttft_ns is not None:
             parts.append(f"ttft {self.ttft_ns / 1e6:,.0f} ms")
-        if self._compile_ns >= _WORTH_SAYING:
-            parts.append(f"compiled kernels {self._compile_ns / 1e9:.1f} s")
-        parts.append(f"peak {gpu_bytes / 1e6:,.0f} MB")
+            if self._compile_ns > self.ttft_ns / 2:  # a driver remembers what it compiled, so the next run has less
+                parts.append(f"compiled kernels {self._compile_ns / 1e6:,.0f} ms")
+        parts.append(f"GPU {gpu_bytes / 1e6:,.0f} MB")
         if self.reason:
             parts.append(f"stop: {self.reason}")
         return " · ".join(parts)
