@@ -108,6 +108,16 @@ def test_prompt_from_pipe_file_and_flag(model: Path, tmp_path: Path) -> None:
     assert told[0].err == ""
 
 
+def test_nothing_in_a_pipe_is_an_empty_prompt(model: Path) -> None:
+    """While without any stdin, as cron has it, there is the demo's."""
+    command = [sys.executable, "-m", "webgpu_run", str(model), "-n", "1"]
+    done = subprocess.run(command, input=b"", capture_output=True, env=environment(), timeout=120)
+    assert (done.returncode, done.stderr) == (2, b"webgpu-run: error: the prompt is empty\n")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=120)
+    assert done.returncode == 0
+    assert done.stderr.startswith(b"no --prompt given: 'Once upon a time' is used\n")
+
+
 def test_same_seed_same_text(model: Path) -> None:
     args = ("--prompt", "in the", "-n", "12", "--temp", "1.3", "--top-k", "200", "--top-p", "0.98", "--min-p", "0.001")
     a, b, c = (webgpu_run(model, *args, "--seed", *seed) for seed in (["7"], ["7", "--no-fuse"], ["8"]))

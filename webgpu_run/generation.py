@@ -269,12 +269,12 @@ def read_prompt(settings: Settings) -> str | None:
         text = settings.prompt
     elif settings.chat:
         return None
+    elif _piped():
+        text = _stdin()
     else:
-        text = _stdin() if _piped() else ""
-        if not text:
-            if not settings.bundled and not settings.quiet:
-                aside().print(f"no --prompt given: {DEMO!r} is used", style="dim", soft_wrap=True)
-            text = DEMO
+        if not settings.bundled and not settings.quiet:
+            aside().print(f"no --prompt given: {DEMO!r} is used", style="dim", soft_wrap=True)
+        text = DEMO
     if not text:
         raise UsageError("the prompt is empty")
     return text.encode("utf-8", "replace").decode()  # an argument that was not UTF-8 holds lone surrogates
