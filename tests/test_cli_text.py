@@ -128,6 +128,14 @@ def test_same_seed_same_text(model: Path) -> None:
     assert webgpu_run(model, *args, "--seed", seed[1]).out == random.out
 
 
+def test_drawing_without_temperature_is_told(model: Path) -> None:
+    given = ("--prompt", "in the", "-n", "1", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.1", "--seed", "1")
+    warning = "warning: --top-k, --top-p, --min-p, --seed without --temp above 0: the likeliest token is taken"
+    assert webgpu_run(model, *given).err.splitlines()[0] == warning
+    assert webgpu_run(model, *given, "-q").err == ""
+    assert "warning" not in webgpu_run(model, *given, "--temp", "1").err
+
+
 def test_same_seed_same_text_twenty_times() -> None:
     """In as many processes, some of which sample on the host."""
     args = ("--prompt", "Once upon a time", "-n", "8", "-q", "--temp", "2", "--top-k", "300", "--top-p", "0.98")

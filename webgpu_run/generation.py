@@ -34,6 +34,7 @@ def generate(program: Program, settings: Settings) -> int:
     method = program.method(settings.method)
     interface = Interface.of(method, program.metadata)
     tokenizer, prompt, ids = _prompt(settings, interface)
+    _check_sampling(settings)
     template = find_template(tokenizer, settings.template) if settings.chat and tokenizer else None
     with Progress(quiet=settings.quiet) as progress:
         model = loaded(program, settings, progress)
@@ -291,6 +292,16 @@ def _piped() -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _check_sampling(settings: Settings) -> None:
+    """Warn where options for drawing are given, and nothing is drawn."""
+    idle = {"--top-k": settings.top_k, "--top-p": settings.top_p < 1, "--min-p": settings.min_p}
+    idle["--seed"] = settings.seed is not None
+    given = [name for name, used in idle.items() if used]
+    if given and not settings.temp and not settings.quiet:
+        text = f"warning: {', '.join(given)} without --temp above 0: the likeliest token is taken"
+        aside().print(text, style="yellow", soft_wrap=True)
 
 
 def _compare_sizes(tokenizer: Tokenizer, interface: Interface, settings: Settings) -> None:
