@@ -81,6 +81,18 @@ def test_35_inputs_that_do_not_fit_leave_the_graph_usable(device: Device, tmp_pa
     assert "has rank 1 [3], forward takes [1, 127]" in one_line(result)
 
 
+def test_35_inputs_that_are_no_arrays(tmp_path: Path) -> None:
+    (tmp_path / "story.npy").write_text("Once upon a time")
+    np.save(tmp_path / "whole.npy", np.arange(9))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:-8])
+    for name, says in (("story", "not a .npy file"), ("cut", "a .npy file that is cut short or does not hold numbers")):
+        path = tmp_path / f"{name}.npy"
+        result = webgpu_run(TINY, "--input", path, "--input", path)
+        assert (result.code, one_line(result)) == (3, f"{says} ({path})")
+    result = webgpu_run(TINY, "--input", tmp_path / "whole.npy")
+    assert one_line(result).startswith("1 input given, 'forward' takes 2: ")
+
+
 def test_36_prompts_empty_long_and_filling_the_context(tmp_path: Path) -> None:
     model = folder(tmp_path)
     for flags in (("--prompt", ""), ("--prompt-ids", ""), ("--prompt-file", os.devnull)):
@@ -129,11 +141,12 @@ def test_39_tokenizers(tmp_path: Path) -> None:
         assert name in one_line(result)
     result = webgpu_run(model, "--prompt", "x", "--tokenizer", tmp_path / "none.json")
     assert (result.code, "no such tokenizer" in one_line(result)) == (3, True)
-    for content in (b"{", b"{}", b"\0\1\2", b"", b"YQ== 0\nYQ== x\n"):
+    for content in (b"{", b"{}", b"\0\1\2", b"", b"YQ== 0\nYQ== x\n", b"Once upon a time\n", b"\n\nOnce"):
         (tmp_path / "tokenizer.json").write_bytes(content)
         result = webgpu_run(model, "--prompt", "x")
         assert result.code in (3, 4), result.err
         assert "tokenizer" in one_line(result)
+        assert ".cc" not in one_line(result)
     byte_tokenizer(300).save(str(tmp_path / "tokenizer.json"))
     result = webgpu_run(model, "--prompt", "x", "-n", "2")
     assert result.code == 0

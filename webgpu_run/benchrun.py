@@ -7,7 +7,7 @@ import sys
 from . import outfile, roofline
 from .bench import Bench, Measured, Reach, rounds, trials
 from .benchrow import facts, model_row
-from .benchview import MODEL, Row, View, number, plural, sinks, warn
+from .benchview import MODEL, Row, View, number, sinks, warn
 from .checks import check_method
 from .cli import load
 from .device import Device, open_device, suit
@@ -15,6 +15,7 @@ from .errors import UsageError
 from .machine import busy
 from .model import Model
 from .progress import Progress
+from .terminal import plural
 from .tune import tune
 
 SEQ_LENS, DECODES = (1, 64, 512), (32,)

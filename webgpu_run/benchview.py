@@ -227,11 +227,6 @@ def form_of(form: str | None, out: str) -> str:
     return ending if ending in FORMATS else form or "table"
 
 
-def plural(count: int, what: str) -> str:
-    """Such as 1 round, 2 rounds."""
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
 def number(x: float | None, digits: int = 4) -> str:
     """A number with this many digits that matter, never in exponents."""
     if x is None:

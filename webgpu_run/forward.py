@@ -17,7 +17,7 @@ from .progress import Progress
 from .pte import Program, Tensor
 from .reports import Reports, Run, check_files, loaded
 from .session import Call
-from .terminal import answer
+from .terminal import answer, plural
 
 
 def forward(program: Program, settings: Settings) -> int:
@@ -29,7 +29,7 @@ def forward(program: Program, settings: Settings) -> int:
     specs = [v for v in (method.values[i] for i in method.inputs) if isinstance(v, Tensor)]
     takes = ", ".join(f"{t.dtype} {list(t.dims)}" for t in specs)
     if len(settings.input) != len(specs):
-        raise UsageError(f"{len(settings.input)} inputs given, {method.name!r} takes {len(specs)}: {takes}")
+        raise UsageError(f"{plural(len(settings.input), 'input')} given, {method.name!r} takes {len(specs)}: {takes}")
     arrays = [_load(path) for path in settings.input]
     folder = Path(settings.output) if settings.output else None
     targets = [folder / f"output_{k}.npy" for k in range(len(method.outputs))] if folder else []
@@ -78,8 +78,11 @@ def _load(path: str) -> Array:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
         raise FormatError(f"cannot read: {(error.strerror or str(error)).lower()} ({path})") from None
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"not a .npy file: {error} ({path})") from None
+    except (ValueError, EOFError):
+        with open(path, "rb") as file:
+            ours = file.read(6) == b"\x93NUMPY"
+        what = "a .npy file that is cut short or does not hold numbers" if ours else "not a .npy file"
+        raise FormatError(f"{what} ({path})") from None
     if not isinstance(array, np.ndarray):
         raise FormatError(f"an .npz archive, not a .npy file ({path})")
     return array

@@ -167,6 +167,11 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     sys.exit(code)
 
 
+def plural(count: int, what: str) -> str:
+    """Such as 1 round, 2 rounds."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def _open_streams() -> None:
     """Opens standard streams that were closed from the start (2>&-): the next file would get their number otherwise,
     and what a driver prints would be written into it."""

@@ -139,8 +139,10 @@ def load(path: Path) -> Tokenizer:
         kind = _tokenizers
     elif re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", head):
         kind = _tiktoken
-    else:
+    elif head.startswith(b"\n"):  # the tag of a ModelProto's first field
         kind = _sentencepiece
+    else:
+        raise FormatError(f"not a tokenizer: neither tokenizer.json, nor SentencePiece, nor tiktoken ({path})")
     try:
         return kind(path, config)
     except (UnsupportedError, FormatError):
@@ -149,7 +151,9 @@ def load(path: Path) -> Tokenizer:
         # A parser written in Rust may panic, which is no Exception.
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
-        raise FormatError(f"the tokenizer is not valid: {error} ({path})") from None
+        # SentencePiece names lines of its own source.
+        why = "cut short or damaged" if kind is _sentencepiece else error
+        raise FormatError(f"the tokenizer is not valid: {why} ({path})") from None
 
 
 def _config(path: Path) -> dict[str, Any]:
