@@ -13,6 +13,7 @@ import pytest
 from command import HERE, Result, execute, webgpu_run
 from samples import add_program
 
+import webgpu_run as webgpu_run_package
 from webgpu_run import __version__, ptewrite
 from webgpu_run.options import GROUPS
 
@@ -160,3 +161,9 @@ def test_doctor_holds_a_model_against_the_limits(tmp_path: Path) -> None:
     result = webgpu_run(path, "--doctor")
     assert (result.code, result.err) == (0, "")
     assert "forward largest binding  128 of" in result.out
+
+
+def test_errors_can_be_caught() -> None:
+    """By their names in the package."""
+    base = webgpu_run_package.RunError
+    assert {error.__name__ for error in (base, *base.__subclasses__())} <= set(webgpu_run_package.__all__)

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .errors import CheckError, DeviceError, FormatError, RunError, ShapeError, UnsupportedError, UsageError
+
 if TYPE_CHECKING:
     from .model import Model as Model
     from .model import load as load
 
 __version__ = "0.1.0"
-__all__ = ["Model", "__version__", "load"]
+__all__ = [
+    "CheckError",
+    "DeviceError",
+    "FormatError",
+    "Model",
+    "RunError",
+    "ShapeError",
+    "UnsupportedError",
+    "UsageError",
+    "__version__",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
