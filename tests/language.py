@@ -13,6 +13,8 @@ import subprocess
 import sys
 import termios
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from command import HERE
@@ -68,25 +70,41 @@ def start(*args: str | Path, **how: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=environment(), start_new_session=True, **settings)  # type: ignore[call-overload]
 
 
-def on_terminal(*args: str | Path, columns: int = 80, typed: str = "", **more: str) -> tuple[int, str]:
-    """Exit code and all that appeared on a terminal of this width."""
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
+
+
+def on_terminal(
+    *args: str | Path, columns: int = 80, typed: str = "", then: Sequence[tuple[str, str]] = (), **more: str
+) -> tuple[int, str]:
+    """Exit code and all that appeared on a terminal of this width. Of `then` each has what to wait for and to type."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     clean = {k: v for k, v in environment(TERM="xterm", **more).items() if k not in ("COLUMNS", "LINES")}
     command = [sys.executable, "-m", "webgpu_run", *map(str, args)]
-    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=clean, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env=clean, start_new_session=True, preexec_fn=_own_terminal
+    )
     os.close(slave)
     os.write(master, typed.encode())
-    seen = bytearray()
+    seen, rest = bytearray(), list(then)
 
     def read() -> None:
+        told = 0
         with contextlib.suppress(OSError):  # the terminal is gone when the process is
             while part := os.read(master, 4096):
                 seen.extend(part)
+                if rest and rest[0][0].encode() in seen[told:]:
+                    told = len(seen)
+                    time.sleep(0.2)  # nobody types sooner, and readline misses a signal that comes with its prompt
+                    os.write(master, rest.pop(0)[1].encode())
 
     reader = threading.Thread(target=read)
     reader.start()
-    code = process.wait(timeout=180)
+    try:
+        code = process.wait(timeout=180)
+    finally:
+        process.kill()
     reader.join(timeout=10)
     os.close(master)
     return code, seen.decode()

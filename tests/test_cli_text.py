@@ -222,6 +222,31 @@ def test_chat_on_a_terminal(model: Path) -> None:
     assert "decode 3 tok" in seen
 
 
+def test_commands_of_a_chat(model: Path) -> None:
+    """Never a reply; what is no command is told so."""
+    then = [("/help, /reset, /exit; Ctrl-C ends a reply", "/help\n"), ("/exit   end the chat", "/rest now\n")]
+    code, seen = on_terminal(model, "--chat", then=[*then, ("no such command: /rest;", "/exit\n")])
+    assert code == 0
+    assert "/reset  forget what was said" in seen
+    assert "decode 0 tok" in seen
+    process = start(model, "--chat", "-n", "2", "-q", stdin=subprocess.PIPE)
+    out, err = process.communicate(b"/nosuch\n /nosuch\n", timeout=180)
+    assert err.startswith(b"no such command: /nosuch; /help lists them")
+    assert out.count(b"\n") >= 1
+
+
+def test_ctrl_c_in_a_chat(model: Path) -> None:
+    """It clears a line, stops a prefill between chunks, and at an empty line ends the chat."""
+    then = [("> ", "half"), ("half", "\x03"), ("\r\n> ", "who are you\n"), ("prefill", "\x03")]
+    then += [("again to stop now", ""), ("the question is forgotten\x1b[0m\r\n> ", "who\n"), ("> ", "\x04")]
+    slow = (model, "--chat", "--chunk", "1", "--check", "-n", "2", "--ignore-eos")
+    code, seen = on_terminal(*slow, then=then)
+    assert (code, "decode 2 tok" in seen) == (0, True)
+    code, seen = on_terminal(*slow, then=[("> ", "\x03")])
+    assert code == 130
+    assert re.search(r"> \r\n(\x1b\S*)?check: 0 op", seen)
+
+
 def test_template_in_a_json_file(model: Path, tmp_path: Path) -> None:
     """Such as another model's tokenizer_config.json: its chat_template is used, one by name where there are several."""
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": TEMPLATE}]

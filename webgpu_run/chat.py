@@ -157,6 +157,11 @@ class Conversation:
         self._text += self.tokenizer.decode(reply.ids)
         self._pending = reply.pending
 
+    def withdraw(self) -> None:
+        """Take a question back whose prefill was stopped; the next finds out what of it the KV cache holds."""
+        del self.messages[-1]
+        self._text, self._pending = "", []
+
     def reset(self) -> None:
         """Forget everything but the system message."""
         self.messages = [m for m in self.messages if m["role"] == "system"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 import time
@@ -19,11 +20,12 @@ from .progress import Progress
 from .pte import Program
 from .reports import Reports, Run, check_files, loaded
 from .sampling import Sampler, random_seed
-from .session import Interface, Reply, Session
+from .session import Interface, Reply, Session, Stopped
 from .terminal import INTERRUPTED, aside
 from .tokenizer import StopStrings, TextStream, Tokenizer
 
 DEMO = "Once upon a time"
+COMMANDS = {"/help": "this list", "/reset": "forget what was said", "/exit": "end the chat, as Ctrl-D does"}
 
 
 def generate(program: Program, settings: Settings) -> int:
@@ -85,6 +87,8 @@ class Speaker:
         self.eos: frozenset[int] = frozenset()
         if not settings.ignore_eos:
             self.eos = metadata_eos(session.model.metadata) | (tokenizer.eos_ids() if tokenizer else frozenset())
+        self._prefilling = False
+        interrupts.notice = self._stopping
         self._write = _writer()
         self._open = False  # a line has been begun and not ended
 
@@ -95,9 +99,9 @@ class Speaker:
         if not quiet and (self.settings.verbose or sys.stderr.isatty()):
             more = f", {device.adapter.driver}, kernels: {device.limits.profile.name} ({device.tuned})"
             more += f", KV cache {model.cache_nbytes / 1e6:,.1f} MB ({self.settings.kv})"
-            self._aside(device.name + more * bool(self.settings.verbose))
+            self.aside(device.name + more * bool(self.settings.verbose))
         if self.run.seed is not None and self.settings.seed is None and not quiet:
-            self._aside(f"seed {self.run.seed}")
+            self.aside(f"seed {self.run.seed}")
 
     def say(self, prompt: list[int], echo: str | None = None) -> tuple[Reply, str]:
         """Prefill these tokens, print the reply (on a terminal after `echo`); the reply and its text."""
@@ -113,8 +117,10 @@ class Speaker:
         )
         stops = StopStrings(settings.stop)
         stream = TextStream(self.tokenizer.decode) if self.tokenizer else None
+        self._prefilling = True
         with self.interrupts.deferred():
             for token in reply:
+                self._prefilling = False
                 if self.run.ttft_ns is None:
                     self.run.ttft_ns = time.perf_counter_ns() - start
                 if len(reply.ids) == 1:
@@ -149,40 +155,66 @@ class Speaker:
             self._write(text)
             self._open = not text.endswith("\n")
 
-    def _aside(self, text: str) -> None:
+    def aside(self, text: str) -> None:
+        """One line that is not the text."""
         self.progress.close()
         aside().print(text, style="dim", soft_wrap=True)
+
+    def _stopping(self) -> None:
+        """Told from a signal handler, so neither Python's stream nor rich is used; the line takes the bar's place."""
+        if self._prefilling and self.progress.shown:
+            os.write(2, b"\rstopping after this chunk; again to stop now\x1b[K\n")
 
 
 def _converse(talk: Conversation, speaker: Speaker, reports: Reports, first: str | None) -> int:
     """Turns until the input ends; Ctrl-C ends a reply, or the conversation where a question is awaited."""
-    settings = speaker.settings
+    settings, typed = speaker.settings, sys.stdin.isatty()
+    if typed and not settings.quiet:
+        speaker.aside(f"{', '.join(COMMANDS)}; Ctrl-C ends a reply, Ctrl-D the chat")
     if settings.system:
         talk.messages.append({"role": "system", "content": settings.system})
     with contextlib.closing(talk.template):
         for question in _questions(first, speaker):
-            if question.strip() in ("/exit", "/quit"):
-                break
-            if question.strip() == "/reset":
-                talk.reset()
+            if command := re.match(r"/[a-z]+(?=\s|$)", question):
+                if command[0] in ("/exit", "/quit"):
+                    break
+                _obey(command[0], talk)
                 continue
             try:
-                forgot = talk.dropped
-                ids = talk.ask(question)
+                with speaker.interrupts.deferred():
+                    forgot = talk.dropped
+                    ids = talk.ask(question)
+                    if talk.dropped > forgot and not settings.quiet:
+                        count = talk.dropped - forgot
+                        aside().print(f"the context is full: the oldest {count} messages were forgotten")
+                    reply, text = speaker.say(ids)
             except RunError as error:
-                if not sys.stdin.isatty():
+                if not typed:
                     raise
                 aside().print(f"webgpu-run: error: {error}")
                 continue
-            if talk.dropped > forgot and not settings.quiet:
-                aside().print(f"the context is full: the oldest {talk.dropped - forgot} messages were forgotten")
-            reply, text = speaker.say(ids)
+            except Stopped:
+                if not typed:
+                    raise
+                talk.withdraw()
+                speaker.aside("stopped: the question is forgotten")
+                continue
             talk.answered(reply, text)
             speaker.run.turns += 1
             reports.pause()
-            if reply.reason == "interrupt" and not sys.stdin.isatty():
+            if reply.reason == "interrupt" and not typed:
                 return INTERRUPTED
     return 0
+
+
+def _obey(command: str, talk: Conversation) -> None:
+    if command == "/reset":
+        talk.reset()
+    elif command == "/help":
+        for name, what in COMMANDS.items():
+            aside().print(f"{name:7} {what}")
+    else:
+        aside().print(f"no such command: {command}; /help lists them, a space before it makes it a question")
 
 
 def _questions(first: str | None, speaker: Speaker) -> Iterator[str]:
@@ -190,9 +222,12 @@ def _questions(first: str | None, speaker: Speaker) -> Iterator[str]:
         yield first
     typed = sys.stdin.isatty()
     both = typed and sys.stdout.isatty()
+    begun: Callable[[], str] = str  # what is typed so far
     if both:
         with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - gives input() its line editing
+            import readline  # gives input() its line editing
+
+            begun = readline.get_line_buffer
     while True:
         speaker.progress.close()
         try:
@@ -208,6 +243,11 @@ def _questions(first: str | None, speaker: Speaker) -> Iterator[str]:
         except EOFError:
             print(file=sys.stderr)  # the terminal's line is still open
             return
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            if not begun():
+                raise
+            continue
         if line.strip():
             yield line.rstrip("\n")
 

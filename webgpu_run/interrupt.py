@@ -9,16 +9,18 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .errors import DeviceError
 
 
 class Interrupts:
-    """While `deferred`, Ctrl-C sets `asked`; a second one, or one at any other time, raises KeyboardInterrupt."""
+    """While `deferred`, Ctrl-C sets `asked` and calls `notice`; a second one, or one at any other time, raises
+    KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.asked = False
+        self.notice: Callable[[], None] = lambda: None
         self._deferred = False
         self._late: float | None = None
         self._main = threading.current_thread() is threading.main_thread()
@@ -30,17 +32,20 @@ class Interrupts:
             raise DeviceError(f"a call took more than {self._late:g} s", hint="--timeout sets the limit")
         if self._deferred and not self.asked:
             self.asked = True
+            self.notice()
             return
         raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Ctrl-C waits for the end of the token."""
-        self.asked, self._deferred = False, True
+        """Ctrl-C waits for the end of the token; inside another such block, what it was told counts too."""
+        inside = self._deferred
+        if not inside:
+            self.asked, self._deferred = False, True
         try:
             yield
         finally:
-            self._deferred = False
+            self._deferred = inside
 
     @contextlib.contextmanager
     def limit(self, seconds: float | None) -> Iterator[None]:

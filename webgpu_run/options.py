@@ -157,7 +157,7 @@ _OPTIONS = (
     click.option("--stop", type=_Stop(), multiple=True, metavar="TEXT", help="End before this text; repeatable."),
     click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token."),
     click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call."),
-    click.option("--chat", is_flag=True, help="Talk with the model; the KV cache is kept between turns."),
+    click.option("--chat", is_flag=True, help="Talk with the model, its KV cache kept; /help, /reset, /exit."),
     click.option("--system", metavar="TEXT", help="The system message of a chat."),
     click.option(
         "--template",

@@ -35,6 +35,10 @@ class Call:
 Observer = Callable[[Call], None]
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C between two chunks of a prompt: the session is as it was after the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """What a language model takes, as far as its file says."""
@@ -126,7 +130,7 @@ class Session:
         out: Array | None = None
         for at in range(0, len(ids), self.chunk):
             if interrupted():
-                raise KeyboardInterrupt
+                raise Stopped
             if self.progress:
                 self.progress("prefill", at, len(ids))
             out = self.step(ids[at : at + self.chunk], "prefill")
