@@ -41,7 +41,7 @@ def said(
 @pytest.mark.parametrize("name", ["tiny_dyn", "tiny_short", "tiny_qwen3", "tiny_static"])
 def test_prefill_in_any_chunks_gives_the_same_ids(name: str, device: Device) -> None:
     model = load(FIXTURES / f"{name}.pte", device=device)
-    vocab = Session(model).interface.vocab
+    vocab = Session(model, ahead=True).interface.vocab
     prompt = [(7 * i * i + 3) % vocab for i in range(45)]
     told = [said(Session(model, chunk=chunk), prompt, 6) for chunk in (None, 1, 7)]
     assert told[0] == told[1] == told[2]
@@ -50,10 +50,10 @@ def test_prefill_in_any_chunks_gives_the_same_ids(name: str, device: Device) -> 
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.5, 300, 0.99, 0.0005, 11), Sampler(0.9, seed=4)], ids=str)
 def test_ids_chosen_by_the_device_are_those_of_the_logits(model: Model, sampler: Sampler) -> None:
     assert model.chooses
-    ahead = said(Session(model), limit=30, sampler=sampler)
+    ahead = said(Session(model, ahead=True), limit=30, sampler=sampler)
     watched = Session(model, observers=[lambda call: None])  # never a step ahead
     assert said(watched, limit=30, sampler=sampler) == ahead
-    session, out = Session(model), []
+    session, out = Session(model, ahead=True), []
     logits = session.prefill(PROMPT)
     for i in range(30):
         out.append(sampler.pick(logits, i))
@@ -64,10 +64,10 @@ def test_ids_chosen_by_the_device_are_those_of_the_logits(model: Model, sampler:
 def test_how_to_choose_is_asked_anew_every_time(model: Model) -> None:
     """One model, replies one after another by turns: each is as if it were alone, and reads four bytes a step."""
     samplers = [Sampler(), Sampler(1.5, seed=1), Sampler(1.5, seed=2), Sampler(1.5, 40, 0.9, seed=1)]
-    alone = [said(Session(model), sampler=s) for s in samplers]
+    alone = [said(Session(model, ahead=True), sampler=s) for s in samplers]
     assert len({tuple(ids) for ids in alone}) == len(samplers)
     for i in (0, 1, 0, 3, 2, 1, 3):
-        session = Session(model)
+        session = Session(model, ahead=True)
         assert said(session, sampler=samplers[i]) == alone[i]
         assert {call.stats.read_bytes for call in session.calls[1:]} == {4}
     runner = model.runners[0]
@@ -92,7 +92,7 @@ def test_numbers_that_stop_being_finite(device: Device, tmp_path: Path) -> None:
     model = load(tmp_path / "nan.pte", device=device)
     for sampler in (Sampler(), Sampler(1.0, seed=2)):
         model.reset()
-        session = Session(model)
+        session = Session(model, ahead=True)
         session.prefill([3, 5])
         assert 0 <= session.advance(7, sampler, 0, more=False) < 512
         with pytest.raises(CheckError, match=r"gave \d+ NaN"):
@@ -100,7 +100,7 @@ def test_numbers_that_stop_being_finite(device: Device, tmp_path: Path) -> None:
 
 
 def test_a_reply_can_be_taken_back(model: Model) -> None:
-    session = Session(model)
+    session = Session(model, ahead=True)
     first = said(session)
     assert session.position == len(PROMPT) + 11
     session.rewind(len(PROMPT) - 3)
@@ -108,7 +108,7 @@ def test_a_reply_can_be_taken_back(model: Model) -> None:
 
 
 def test_positions_and_calls(model: Model) -> None:
-    session = Session(model, chunk=4)
+    session = Session(model, chunk=4, ahead=True)
     reply = Reply(session, PROMPT, Sampler(), limit=3)
     ids = list(reply)
     assert (reply.reason, reply.pending) == ("length", ids[-1:])
@@ -117,12 +117,12 @@ def test_positions_and_calls(model: Model) -> None:
         *[("decode", 1, 9), ("decode", 1, 10)],
     ]
     eos = frozenset((ids[1],))
-    reply = Reply(Session(model), PROMPT, Sampler(), limit=9, eos=eos)
+    reply = Reply(Session(model, ahead=True), PROMPT, Sampler(), limit=9, eos=eos)
     assert (list(reply), reply.reason, reply.pending) == (ids[:1], "eos", [])
 
 
 def test_nothing_is_run_when_tokens_do_not_fit(model: Model) -> None:
-    session = Session(model)
+    session = Session(model, ahead=True)
     session.prefill([1] * 100)
     for bad in ([1] * 29, [512], [-1], []):
         with pytest.raises(ShapeError):
@@ -228,7 +228,7 @@ def test_checks_pass_on_every_kind_of_file(path: Path, fuse: bool, device: Devic
     visitor = FreshBuilds(model, Stepper([check, check_finite], inputs=True))
     for runner in model.runners:
         runner.visitor = visitor
-    said(Session(model), [3, 5, 7, 11], 2)
+    said(Session(model, ahead=True), [3, 5, 7, 11], 2)
     assert check.compared
     assert not check.without
     assert max(check.worst.values()) < 1e-9

@@ -245,15 +245,16 @@ class Bench:
         model, position, stats, came = self.model, trial.depth, list[CallStats](), list[int]()
         start = last = time.perf_counter_ns()
         if model.chooses:
-            waiting = model.start(self._ids(position, position + 1), position)
+            ahead, waiting = model.device.overlaps, model.start(self._ids(position, position + 1), position)
             for i in range(1, trial.tokens + 1):
-                started = model.start(None, position + i) if i < trial.tokens else None
+                started = model.start(None, position + i) if ahead and i < trial.tokens else None
                 model.finish(waiting)
                 now = time.perf_counter_ns()
                 came.append(now - last)
                 last = now
                 stats.append(waiting.stats)
-                waiting = started or waiting
+                if i < trial.tokens:
+                    waiting = started or model.start(None, position + i)
         else:
             ids = self._ids(position, position + 1)
             for i in range(trial.tokens):

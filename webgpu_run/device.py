@@ -208,6 +208,11 @@ class Device:
         return f"{self.adapter.name} ({self.adapter.backend})"
 
     @property
+    def overlaps(self) -> bool:
+        """Whether the host may make a call ready while another runs: a software driver has need of every processor."""
+        return not self.adapter.software or os.environ.get(_THREADS) == "0"
+
+    @property
     def pipeline_count(self) -> int:
         return len(self._pipelines)
 

@@ -81,8 +81,8 @@ class Interface:
 class Session:
     """A model with a position in its KV cache.
 
-    `step` gives the logits of the last token. `advance` gives the id that the device itself chose, and may have queued
-    the step after it by then.
+    `step` gives the logits of the last token. `advance` gives the id that the device itself chose, and, with `ahead`,
+    has queued the step after it by then.
     """
 
     def __init__(
@@ -94,8 +94,10 @@ class Session:
         observers: Sequence[Observer] = (),
         progress: Progress | None = None,
         guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+        ahead: bool | None = None,
     ) -> None:
         self.model = model
+        self.ahead = model.device.overlaps if ahead is None else ahead
         self.guard = guard
         self.timed = timed
         self.observers = list(observers)
@@ -165,7 +167,7 @@ class Session:
             if not started:
                 started = self.model.start([token], self.position, sampler.words(index), timed=self.timed)
             # Observers look at the model as this call left it, so there the next one waits.
-            if more and self.room > 1 and not self.observers and not self.timed:
+            if self.ahead and more and self.room > 1 and not self.observers and not self.timed:
                 self._queued = self.model.start(None, self.position + 1, sampler.words(index + 1))
             chosen = self.model.finish(started)
         self._record("decode", [token], start)
