@@ -233,3 +233,15 @@ def test_checks_pass_on_every_kind_of_file(path: Path, fuse: bool, device: Devic
     assert not check.without
     assert max(check.worst.values()) < 1e-9
     assert visitor.compared >= 2
+
+
+def test_an_id_that_is_on_the_device_is_not_sent_again(model: Model) -> None:
+    """Only while nothing else has run; any other id is sent."""
+    chosen = model.finish(model.start([3], 0))
+    for ids, between, sent in (([chosen], False, 0), ([3], False, 4), ([chosen], True, 4)):
+        model.finish(model.start([3], 0))
+        if between:
+            model.run([np.array([[5]]), np.array([0])])
+        started = model.start(ids, 1)
+        model.finish(started)
+        assert started.stats.upload_bytes == sent
