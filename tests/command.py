@@ -25,7 +25,8 @@ class Result:
 
 def execute(*command: str | Path, env: dict[str, str] | None = None) -> Result:
     """Runs any command line."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), **(env or {})}
+    own = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}  # which readline sets in test workers
+    environment = {**own, "PYTHONPATH": str(HERE.parent), **(env or {})}
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         launcher = [sys.executable, "-S", "-E", str(HERE / "tools" / "peak.py"), report.name]
         done = subprocess.run([*launcher, *map(str, command)], capture_output=True, timeout=TIMEOUT, env=environment)
