@@ -15,7 +15,8 @@ from command import webgpu_run
 from graphs import Builder, bits, q4, run
 
 from webgpu_run import pte, ptewrite
-from webgpu_run.device import Device
+from webgpu_run.adapters import list_adapters
+from webgpu_run.device import Device, open_device
 from webgpu_run.errors import RunError, UnsupportedError
 from webgpu_run.execute import SLOTS, CallStats
 from webgpu_run.model import Runner, load
@@ -298,3 +299,17 @@ def test_more_dispatches_than_a_query_set_has_room_for_are_all_timed(device: Dev
     begins = [d.begin_ns for d in stats.timed]
     assert begins == sorted(begins)
     assert stats.gpu_ns == sum(d.gpu_ns for d in stats.timed) > 0
+
+
+def test_one_instance_serves_every_device(device: Device) -> None:
+    """Each would load the driver again, with threads of its own."""
+    helpers = device.wgpu.backends.wgpu_native._helpers
+    first = helpers._the_instance
+    for _ in range(2):
+        open_device()
+        assert helpers._the_instance is first
+    list_adapters()
+    second = helpers._the_instance
+    list_adapters()
+    open_device()
+    assert helpers._the_instance is second

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 
 from . import outfile, roofline
+from .adapters import suit
 from .bench import Bench, Measured, Reach, rounds, trials
 from .benchrow import facts, model_row
 from .benchview import MODEL, Row, View, number, sinks, warn
 from .checks import check_method
 from .cli import load
-from .device import Device, open_device, suit
+from .device import Device, open_device
 from .errors import UsageError
 from .machine import busy
 from .model import Model

@@ -1,4 +1,4 @@
-"""The one module that owns wgpu: adapter choice, limits, buffers, pipelines, submission, and the mapping of its errors.
+"""The one module that owns a device of wgpu: limits, buffers, pipelines, submission, and the mapping of its errors.
 
 Rules it keeps, because wgpu aborts the process otherwise: no zero-size buffer is created or bound, an encoder is used
 once, a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
@@ -10,118 +10,24 @@ import contextlib
 import logging
 import math
 import os
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from . import kernel as kernels
-from .errors import DeviceError, UsageError
+from .adapters import THREADS, Adapter, load_wgpu, pick
+from .errors import DeviceError
 from .kernel import Consts, Kernel
 from .native import Copy, Dispatch, Native
 from .op import GPU, PLAIN, SOFTWARE, Array, Limits
 from .shapes import align
 
-if not os.environ.get("XDG_RUNTIME_DIR"):
-    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # Mesa warns on stderr without one
-
-HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -y mesa-vulkan-drivers"
-_BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
-_KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # An upload takes staging memory that wgpu keeps: small parts, and few of them at a time, are no slower to load.
 _PART, _STAGED = 128 << 10, 512 << 10
-_THREADS, _SMALL = "LP_NUM_THREADS", 16 << 20  # a variable of Mesa's; bytes of a model
 TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
-
-
-def _wgpu() -> Any:
-    try:
-        import wgpu
-        import wgpu.backends.wgpu_native.extras
-    except (ImportError, OSError, RuntimeError) as err:
-        raise DeviceError(f"wgpu can't be loaded: {err}", hint="pip install --force-reinstall wgpu") from err
-    return wgpu
-
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """An adapter as wgpu lists it, best first."""
-
-    index: int
-    name: str
-    backend: str
-    kind: str  # DiscreteGPU, IntegratedGPU, CPU, Unknown
-    driver: str
-    features: tuple[str, ...]
-    handle: Any
-
-    @property
-    def software(self) -> bool:
-        return self.kind == "CPU"
-
-
-def list_adapters(*, gl: bool = True) -> list[Adapter]:
-    """Every adapter, best first: a real GPU before a software one, any backend before OpenGL.
-
-    On Linux OpenGL is a driver of its own, 11 MB in memory: without `gl` it is not looked for.
-    """
-    wgpu = _wgpu()
-    if sys.platform == "linux":
-        native = wgpu.backends.wgpu_native
-        native._helpers._the_instance = None  # another one, for other backends
-        native.extras.set_instance_extras(backends=["All" if gl else "Primary"])
-    try:
-        found = wgpu.gpu.enumerate_adapters_sync()
-    except RuntimeError:
-        found = []
-    rows: list[Any] = []
-    for handle in found:
-        info = handle.info
-        backend, kind = str(info["backend_type"]), str(info["adapter_type"])
-        rank = (backend == "OpenGL", _KINDS.get(kind, 2))
-        rows.append((rank, len(rows), info, backend, kind, handle))
-    rows.sort(key=lambda row: row[:2])
-    return [
-        Adapter(
-            i,
-            str(info["device"]),
-            backend,
-            kind,
-            str(info["description"] or info["vendor"]),
-            tuple(sorted(handle.features)),
-            handle,
-        )
-        for i, (_, _, info, backend, kind, handle) in enumerate(rows)
-    ]
-
-
-def pick(choice: str | None = None, adapters: Sequence[Adapter] | None = None) -> Adapter:
-    """The adapter that `--device` names: an index, a backend, `cpu`, `gpu`, or part of a name."""
-    if adapters is None:
-        with contextlib.suppress(DeviceError, UsageError):
-            return pick(choice, list_adapters(gl=False))
-        adapters = list_adapters()
-    if not adapters:
-        raise DeviceError("no GPU adapter was found", hint=HINT)
-    if choice is None:
-        return adapters[0]
-    word = choice.strip().lower()
-    if word.isdigit():
-        found = [a for a in adapters if a.index == int(word)]
-    elif word in _BACKENDS:
-        found = [a for a in adapters if a.backend == _BACKENDS[word]]
-    elif word in ("cpu", "gpu"):
-        found = [a for a in adapters if a.software == (word == "cpu")]
-    else:
-        found = [a for a in adapters if word in a.name.lower()]
-    if not word or not found:
-        names = "; ".join(f"{a.index}: {a.name} ({a.backend})" for a in adapters)
-        raise UsageError(f"--device {choice!r} names no adapter", hint=f"there is {names}")
-    return found[0]
 
 
 class _LostFlag(logging.Handler):
@@ -151,7 +57,7 @@ class Device:
     """A device and all that is made on it."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self.wgpu = _wgpu()
+        self.wgpu = load_wgpu()
         self.adapter = adapter
         self.features = tuple(f for f in _FEATURES if f in adapter.features)
         self._lost = _LostFlag()
@@ -210,7 +116,7 @@ class Device:
     @property
     def overlaps(self) -> bool:
         """Whether the host may make a call ready while another runs: a software driver has need of every processor."""
-        return not self.adapter.software or os.environ.get(_THREADS) == "0"
+        return not self.adapter.software or os.environ.get(THREADS) == "0"
 
     @property
     def pipeline_count(self) -> int:
@@ -418,15 +324,6 @@ class Device:
             entries.append({"binding": b.index, "resource": bound})
         with self._errors(f"kernel {kernel.name}: binding"):
             return self.handle.create_bind_group(layout=self.layout(kernel, consts), entries=entries)
-
-
-def suit(nbytes: int) -> None:
-    """Have a driver that is yet to be loaded run small models in one thread, unless the user has said otherwise.
-
-    Mesa wakes all threads of its software driver for every dispatch: 40 µs, in which one alone would be done with it.
-    """
-    if nbytes < _SMALL:
-        os.environ.setdefault(_THREADS, "0")
 
 
 def open_device(choice: str | None = None) -> Device:

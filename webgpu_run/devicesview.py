@@ -12,13 +12,13 @@ def show_devices(choice: str | None) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from . import device
+    from .adapters import HINT, list_adapters, pick
     from .terminal import answer
 
-    adapters = device.list_adapters()
+    adapters = list_adapters()
     if not adapters:
-        raise DeviceError("no GPU adapter was found", hint=device.HINT)
-    chosen = device.pick(choice, adapters)
+        raise DeviceError("no GPU adapter was found", hint=HINT)
+    chosen = pick(choice, adapters)
     grid = Table.grid(padding=(0, 2))
     for adapter in adapters:
         mark = Text("→" if adapter.index == chosen.index else " ", "green")

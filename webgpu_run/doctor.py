@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
-from . import device, tune
-from .device import Adapter
+from . import tune
+from .adapters import HINT, Adapter, list_adapters, pick
 from .errors import DeviceError, RunError, ShapeError, UnsupportedError
 from .inspection import Binding, inspect
 from .pte import Program
@@ -35,15 +35,15 @@ def examine(choice: str | None, program: Program | None) -> Iterator[Finding]:
     """Looks at the machine, and at what a program needs of it."""
     yield Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     try:
-        adapters = device.list_adapters()
+        adapters = list_adapters()
         yield Finding("wgpu", True, metadata.version("wgpu"))
     except RunError as error:
         yield Finding("wgpu", False, str(error), DeviceError, error.hint)
         return
     if not adapters:
-        yield Finding("adapter", False, "none was found", DeviceError, device.HINT)
+        yield Finding("adapter", False, "none was found", DeviceError, HINT)
         return
-    adapter = device.pick(choice, adapters)
+    adapter = pick(choice, adapters)
     kind = "software: it works, slowly" if adapter.software else adapter.kind
     yield Finding("adapter", True, f"{adapter.name} · {adapter.backend} · {kind} · {adapter.driver}")
     known = tune.remembered(adapter)

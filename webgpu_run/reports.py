@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import outfile
-from .device import suit
+from .adapters import suit
 from .errors import UsageError
 from .freshbuild import FreshBuilds
 from .machine import peak_rss

@@ -24,8 +24,9 @@ import numpy as np
 
 from . import __version__
 from . import kernel as kernels
+from .adapters import Adapter
 from .assets import wgsl_dir
-from .device import Adapter, Device
+from .device import Device
 from .errors import RunError
 from .execute import CallStats, Executor
 from .graph import Graph
