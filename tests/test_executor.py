@@ -12,7 +12,7 @@ import graphs
 import numpy as np
 import pytest
 from command import webgpu_run
-from graphs import Builder, bits, q4, run
+from graphs import Builder, bits, q4, run, with_limits
 
 from webgpu_run import pte, ptewrite
 from webgpu_run.adapters import list_adapters
@@ -313,3 +313,26 @@ def test_one_instance_serves_every_device(device: Device) -> None:
     list_adapters()
     open_device()
     assert helpers._the_instance is second
+
+
+def test_kernels_are_compiled_before_the_call(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A software driver compiles what first runs: every kernel of a call has run before it, for no workgroups, once."""
+    mine = with_limits(device, software=True)
+    mine.compiled = set()
+    seen: list[list[Any]] = []
+    real = mine.call
+
+    def watched(dispatches: Any, *copies: Any) -> Any:
+        seen.append(list(dispatches))
+        return real(seen[-1], *copies)
+
+    monkeypatch.setattr(mine, "call", watched)
+    runner = graphs.residual().runner(mine)
+    x = np.ones((1, 17, 12), np.float32)
+    for _ in range(2):
+        run(runner, [x])
+    first, call, again = seen
+    assert all(d[2:] == (0, 0, 0) for d in first)
+    assert {d[0] for d in first} == {d[0] for d in call}
+    assert call == again
+    assert all(0 not in d[2:] for d in call)

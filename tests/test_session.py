@@ -245,3 +245,12 @@ def test_an_id_that_is_on_the_device_is_not_sent_again(model: Model) -> None:
         started = model.start(ids, 1)
         model.finish(started)
         assert started.stats.upload_bytes == sent
+
+
+def test_no_step_ahead_where_a_software_driver_has_all_processors(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for software, threads, ahead in ((True, "2", False), (True, "0", True), (False, "2", True)):
+        monkeypatch.setenv("LP_NUM_THREADS", threads)
+        monkeypatch.setattr(type(model.device.adapter), "software", software)
+        assert Session(model).ahead is ahead

@@ -119,7 +119,7 @@ def pick(choice: str | None = None, adapters: Sequence[Adapter] | None = None) -
 def suit(nbytes: int) -> None:
     """Have a driver that is yet to be loaded run small models in one thread, unless the user has said otherwise.
 
-    Mesa wakes all threads of its software driver for every dispatch: 40 µs, in which one alone would be done with it.
+    Mesa wakes all threads of its software driver for every dispatch: 20 to 40 µs, in which one alone is often done.
     """
     if nbytes < _SMALL:
         os.environ.setdefault(THREADS, "0")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .adapters import THREADS
 from .device import Device
 from .graph import Graph
 from .op import load_all
@@ -57,7 +58,7 @@ def adapter(device: Device) -> dict[str, Any]:
         "timestamps": device.timestamps,
         "profile": device.limits.profile.name,
         "tuned": device.tuned,
-        "threads": os.environ.get("LP_NUM_THREADS"),  # of a software driver, where that was set
+        "threads": os.environ.get(THREADS),  # of a software driver, where that was set
     }
 
 

@@ -111,9 +111,8 @@ class Model:
     ) -> None:
         self.program = program
         self.method = program.method(method)
-        self.inputs = self._tensors(
-            self.method.inputs
-        )  # what `run` takes; dims are upper bounds where they are dynamic
+        # what `run` takes and gives; dims are upper bounds where they are dynamic
+        self.inputs = self._tensors(self.method.inputs)
         self.outputs = self._tensors(self.method.outputs)
         self.metadata = program.metadata
         check_method(self.method)
