@@ -181,6 +181,7 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
     found = fields_q4.expected(m, k, a.int("group"), widths, limits, forms, a.num("eps"))
     names = {
         "linear_q4gsw_strips_subgroup": "attention_q4gsw",
+        "linear_q4gsw_rows": "attention_q4gsw_rows",
         "linear_dq8ca_strips_subgroup": "attention_dq8ca",
         "linear_dq8ca_fresh": "attention_dq8ca_fresh",
     }

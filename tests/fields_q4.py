@@ -10,7 +10,7 @@ from webgpu_run.op import Args, Limits, Op, Plan, Step
 
 LINEAR = ("linear_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31
-ENDS = ("OUTS", "BIAS", "RESIDUAL")  # of q4_out_rows.wgsl
+ENDS = ("OUTS", "BIAS", "RESIDUAL", "EDGE")  # of q4_out_rows.wgsl
 TILE = ("K", "G", "LANES", "PARTS", "SWIGLU")  # the constants of a tile that it shares with strips
 
 
@@ -51,12 +51,28 @@ def window(m: int, row: int, limits: Limits) -> int:
     return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
 
 
+def through_image(m: int, k: int, limits: Limits) -> bool:
+    """Whether rows are copied into an image first: more than 16, a row of whole 256 bytes that a texture is wide enough
+    for, in layers of 64 that it has."""
+    return image_takes(k, limits) and 16 < m <= 64 * limits.max_layers
+
+
+def image_takes(k: int, limits: Limits) -> bool:
+    wide = 4 * k % 256 == 0 and k <= 4 * limits.max_texture
+    return limits.profile.images and limits.profile.shuffle and wide
+
+
+def few(m: int, k: int, limits: Limits) -> int:
+    """Rows of a window where more than 16 of them would not need one."""
+    return min(window(m, 4 * k, limits), 16 if image_takes(k, limits) else m + 2**31)
+
+
 def ready(
     m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool
 ) -> list[dict[str, Any]]:
     """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
-    held = window(m, 4 * k, limits) if profile.images else m
+    held = (window(m, 4 * k, limits) if rounded else few(m, k, limits)) if profile.images else m
     consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
     consts |= {"ROUND": int(rounded), "PACKED": int(pairs)}
     found: list[dict[str, Any]] = []
@@ -79,9 +95,10 @@ def expected(
     tiled &= limits.max_invocations >= 8 * profile.lanes
     fresh = "round" in forms and m == 1 and profile.shuffle  # the linear rounds its row
     packed = "round" in forms and not fresh and not tiled
+    image = "round" not in forms and through_image(m, k, limits)
     size = 2 if packed else 4  # bytes of an element
-    held, rows = window(m, k * size, limits), {1: 1, 2: 2}.get(m, 4)
-    rows = min(rows, held)
+    held, rows = window(m, k * size, limits) if "round" in forms else few(m, k, limits), {1: 1, 2: 2}.get(m, 4)
+    held, rows = (m, rows) if image else (held, min(rows, held))
     splits = max(s for s in range(1, profile.splits + 1) if s <= k // 32 and s * profile.lanes <= limits.max_invocations
                  and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
     folded = "norm" in forms and m == 1 and not packed
@@ -90,7 +107,10 @@ def expected(
     each = 2 if splits == 1 else 1  # strips of a workgroup
     if m == 1 and splits == 1:
         each = max(near, 2) if count % 8 or near == 3 else 4
-    kept = dict(zip(ENDS, (1 if swiglu else len(widths), int("bias" in forms), int("residual" in forms)), strict=True))
+    # columns that are not there: of a strip that is not full, or of one that is not there itself
+    edge = count % (1 if tiled else each) > 0 or any(n % (4 * profile.lanes >> swiglu) for n in widths)
+    flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, edge)
+    kept = dict(zip(ENDS, map(int, flags), strict=True))
     consts = {
         "K": k,
         "G": group,
@@ -100,21 +120,26 @@ def expected(
         "ROWS": rows,
         "SPLITS": splits,
         "STRIPS": each,
-        "WINDOW": held,
+        **({"STAGED_ROWS": 64} if image else {"WINDOW": held}),
         "NORM": int(folded),
         "SWIGLU": int(swiglu),
         **kept,
     }
     kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
-    if fresh:
-        kernel = "linear_dq8ca_fresh"
+    if fresh or image:
+        kernel = "linear_dq8ca_fresh" if fresh else "linear_q4gsw_rows"
     if tiled:
         kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1
         consts = {name: consts[name] for name in TILE} | kept
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
-    if ("round" in forms and not fresh) or ("norm" in forms and m > 1):
+    stage: dict[str, Any] = {"stage": (m, k // 4)} if image else {}
+    if image and "norm" in forms:
+        norm = {"K": k, "ROWS": 4, "STAGED_ROWS": 64}
+        found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **stage}]
+        stage = {}
+    elif ("round" in forms and not fresh) or ("norm" in forms and m > 1):
         found = ready(m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed)
     for first in range(0, m, held):
         live = min(held, m - first)
@@ -129,8 +154,8 @@ def expected(
             "eps": eps,
         }
         grid = (up(live, rows), *spread(up(count, each), limits))
-        at = (first * k * size, held * k * size)
-        found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, "at": at})
+        at = {} if image else {"at": (first * k * size, held * k * size)}
+        found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, **at, **stage})
     return found
 
 
@@ -153,6 +178,8 @@ def seen(step: Step) -> dict[str, Any]:
     found = {"kernel": step.kernel, "params": dict(step.params), "grid": step.grid, "consts": numbers}
     for _, held in step.windows:
         found["at"] = (held.offset, held.nbytes)
+    if step.stage:
+        found["stage"] = (step.stage.rows, step.stage.width)
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from webgpu_run.device import Image
 from webgpu_run.execute import CallStats
 from webgpu_run.model import Runner
 from webgpu_run.op import Array
@@ -36,6 +37,9 @@ def fill(runner: Runner) -> None:
     buffers += [b for b in resident._owned.values() if id(b) not in kept]
     inputs = {id(executor.buffers[graph.tensors[v].root]) for v in graph.input_ids}
     for buffer in buffers:
+        if isinstance(buffer, Image):
+            executor.device.fill_image(buffer, SENTINEL)
+            continue
         count = buffer.size // 4
         executor.device.write(buffer, unread(count) if id(buffer) in inputs else np.full(count, SENTINEL))
 

@@ -332,7 +332,7 @@ def test_kernels_are_compiled_before_the_call(device: Device, monkeypatch: pytes
     for _ in range(2):
         run(runner, [x])
     first, call, again = seen
-    assert all(d[2:] == (0, 0, 0) for d in first)
+    assert all(d[2:] == (0, 0, 0, ()) for d in first)
     assert {d[0] for d in first} == {d[0] for d in call}
     assert call == again
     assert all(0 not in d[2:] for d in call)

@@ -1,4 +1,4 @@
-"""The routes of a GPU, on whatever adapter there is: right, and bit for bit the same after a resize."""
+"""The routes of a GPU, and of unusual limits, on whatever adapter there is: right, and the same bits after a resize."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from graphs import args_of, fill, run, with_limits
 
 from webgpu_run.device import Device
-from webgpu_run.op import GPU, Case, load_all
+from webgpu_run.op import GPU, SOFTWARE, Case, load_all
 from webgpu_run.ops import attention, sdpa
 from webgpu_run.ops.linear_q4gsw import _case, _fused_case
 from webgpu_run.resize import Engine
@@ -99,3 +99,16 @@ def test_few_rows_are_not_tiled(device: Device) -> None:
         limits = with_limits(device, profile=GPU, **{**CORE, **changes}).limits
         wide = _case(40, 64, 48, 32) if changes else case
         assert "tiled" not in Engine(opcheck.build(op, wide).builder.graph(), limits).plans[-1].steps[-1].kernel
+
+
+def test_rows_past_the_layers_of_an_image(device: Device) -> None:
+    """More rows than an image holds come through windows, fewer through the image, few through windows again."""
+    op, case = load_all()["wr.linear_q4gsw.1"], _fused_case(70, 64, (64,), 64, 17, 16, 1, norm=True, res=True)
+    narrow = with_limits(device, profile=SOFTWARE, software=True, max_layers=1, uniform_align=32)
+    if not narrow.limits.subgroups:
+        pytest.skip("the adapter has no subgroups of eight")
+    engine = Engine(opcheck.build(op, case).builder.graph(), narrow.limits)
+    assert engine.plans[-1].steps[-1].stage is None
+    engine = Engine(opcheck.build(op, case, case.live[0]).builder.graph(), narrow.limits)
+    assert [s.kernel for s in engine.plans[-1].steps] == ["norm_rows", "linear_q4gsw_rows"]
+    opcheck.check_case(op, case, narrow)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from . import fuse as fuser
 from . import kernel as kernels
 from .errors import ShapeError, UnsupportedError
 from .graph import Graph, Node
 from .memory import Memory
-from .op import Args, Limits, Step
+from .op import Args, Limits, Resource, Step
 from .pte import VULKAN, Delegate
 from .resize import Engine
 from .shapes import ITEMSIZE, Dims, prod
@@ -50,11 +51,26 @@ def args_at(graph: Graph, node: Node, live: Mapping[int, Dims]) -> Args:
     return Args(dims, node.attrs, dtypes=dtypes, slots=node.slots)
 
 
+def largest(scratch: Iterable[tuple[tuple[int, str], Resource]]) -> dict[str, Resource]:
+    """One resource a name that has room for every node's: (node, name) -> what that node needs."""
+    found: dict[str, Resource] = {}
+    for (_, name), resource in scratch:
+        room = found.setdefault(name, resource)
+        nbytes = max(room.nbytes, resource.nbytes)
+        if room.texture and resource.texture:
+            width, height, layers = map(max, room.texture, resource.texture)
+            nbytes = width * height * layers * 16
+            found[name] = replace(room, nbytes=nbytes, texture=(width, height, layers))
+        else:
+            found[name] = replace(room, nbytes=nbytes)
+    return found
+
+
 def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
     """Bytes a graph will allocate: weights as the file has them, or widened where kernels read them so; the rest."""
     graph = engine.graph
     weights: dict[Hashable, int] = {}
-    scratch: dict[str, int] = {}
+    scratch: dict[tuple[int, str], Resource] = {}
     caches = 0
     for node in graph.nodes:
         for name, v in node.tensors.items():
@@ -68,9 +84,10 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
             if resource.state:
                 caches += resource.nbytes
             else:
-                scratch[name] = max(scratch.get(name, 0), resource.nbytes)
+                scratch[(node.index, name)] = resource
     caches += sum(prod(t.max_dims) * 4 for t in graph.tensors.values() if t.mutable and t.root == t.id)
-    activations = sum(Memory(graph, activation_sizes(engine)).sizes) + sum(scratch.values())
+    activations = sum(Memory(graph, activation_sizes(engine)).sizes)
+    activations += sum(resource.nbytes for resource in largest(scratch.items()).values())
     return {"weights": sum(weights.values()), "activations": activations, "caches": caches}
 
 

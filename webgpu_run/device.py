@@ -204,17 +204,17 @@ class Device:
         self.allocated += nbytes
         return Image(made)
 
-    def zero_image(self, image: Image) -> None:
-        """Zero what kernels may have written."""
+    def fill_image(self, image: Image, value: float = 0.0) -> None:
+        """Put a number where kernels may have written."""
         width, height, _ = image.texture.size
         pitch = width * TEXEL_BYTES[image.texture.format]
-        zeros = np.zeros((height, pitch), np.uint8)
+        row = np.full((height, width * 4), value, np.float32 if pitch == width * 16 else np.float16)
         layout = {"bytes_per_row": pitch, "rows_per_image": height}
         with self._errors("upload"):
             for layer in range(image.used):
                 target = {"texture": image.texture, "origin": (0, 0, layer)}
-                self.handle.queue.write_texture(target, zeros, layout, (width, height, 1))
-                self._flush(zeros.nbytes)
+                self.handle.queue.write_texture(target, row, layout, (width, height, 1))
+                self._flush(row.nbytes)
 
     def read_image(self, image: Image) -> Any:
         """The texels of an `image`, row by row, layer by layer."""

@@ -16,7 +16,7 @@ from . import native
 from .device import Device, Image
 from .errors import RunError, UnsupportedError
 from .graph import GPU_DTYPE, Node
-from .op import Array, Plan, Reach, Step
+from .op import STAGED_ROWS, Array, Plan, Reach, Step
 from .residency import Progress, Residency
 from .resize import Delta, Engine
 from .shapes import Dims, align, prod
@@ -145,7 +145,7 @@ class Executor:
 
     def _compile(self, commands: Sequence[_Command]) -> None:
         """A software driver compiles a kernel when it first runs: now, for no workgroups, rather than in a call."""
-        fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0) for c in commands}
+        fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0, ()) for c in commands}
         fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
         if fresh:
             self.device.call(fresh.values())
@@ -202,9 +202,15 @@ class Executor:
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = self.device.bind_group(kernel, step.consts, bindings)
-            handles = (pipeline._internal, group._internal, *step.grid)
+            handles = (pipeline._internal, group._internal, *step.grid, self._staging_of(node, step))
             commands.append(_Command(handles, node.index, step, at, (pipeline, group)))
         return commands
+
+    def _staging_of(self, node: Node, step: Step) -> native.Staging:
+        if step.stage is None:
+            return ()
+        buffer, image = (self.resident.find(node, name) for name in (step.stage.source, step.stage.image))
+        return self.device.native.staging(buffer, image.texture, step.stage.width, step.stage.rows, STAGED_ROWS)
 
     def _params_room(self, step: Step) -> int:
         return align(len(step.uniform()), self.limits.uniform_align)
@@ -229,8 +235,12 @@ class Executor:
                 out.append((self._arena_buffer, 0, 4 * SLOTS))
                 continue
             resource = self.resident.find(node, name)
+            if isinstance(resource, Image):
+                layers = self.resident.layers(node, name, live) or self._pending_layers[node.index]
+                out.append((resource, layers))
+                continue
             if binding.kind == "texture" or binding.kind.startswith("image"):
-                out.append((resource, self._pending_layers[node.index]) if isinstance(resource, Image) else (resource,))
+                out.append((resource,))
                 continue
             window = windows.get(name)
             offset, size = (window.offset, window.nbytes) if window else (0, self.resident.extent(node, name, live))
@@ -346,6 +356,7 @@ class Executor:
                 "beginning_of_pass_write_index": i % each * 2,
                 "end_of_pass_write_index": i % each * 2 + 1,
             }
+            self.device.native.stage(encoder._internal, c.handles[-1])
             compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(c.objects[0])
             compute.set_bind_group(0, c.objects[1])

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 Copy = tuple[Any, Any, int]  # buffers from and to, bytes
-Dispatch = tuple[Any, Any, int, int, int]  # handles of pipeline and bind group, grid
+Staging = tuple[tuple[Any, Any, Any], ...]  # what copies rows of a buffer into layers of a texture
+Dispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
 LATE = 5.0  # seconds for a callback that another thread's poll, one of wgpu-py's own, took and has yet to make
 
 
@@ -46,30 +47,55 @@ class Native:
             self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, held, data.nbytes)
 
     def record(self, before: Iterable[Copy], dispatches: Iterable[Dispatch], after: Iterable[Copy]) -> Any:
-        """A command buffer: copies, one pass, copies. Errors in any of it are raised in the end."""
+        """A command buffer: copies, one pass (or one from each staging on), copies. Errors are raised in the end."""
         lib, null = self._lib, self._ffi.NULL
         encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
         copy = lib.wgpuCommandEncoderCopyBufferToBuffer
         for source, target, nbytes in before:
             copy(encoder, source._internal, 0, target._internal, 0, nbytes)
         one_pass = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
-        set_pipeline, set_group, dispatch = (
+        set_pipeline, set_group, dispatch, end, release = (
             lib.wgpuComputePassEncoderSetPipeline,
             lib.wgpuComputePassEncoderSetBindGroup,
             lib.wgpuComputePassEncoderDispatchWorkgroups,
+            lib.wgpuComputePassEncoderEnd,
+            lib.wgpuComputePassEncoderRelease,
         )
         last = None
-        for pipeline, group, x, y, z in dispatches:
+        for pipeline, group, x, y, z, staging in dispatches:
+            if staging:
+                end(one_pass)
+                release(one_pass)
+                self.stage(encoder, staging)
+                one_pass, last = lib.wgpuCommandEncoderBeginComputePass(encoder, null), None
             if pipeline is not last:
                 set_pipeline(one_pass, pipeline)
                 last = pipeline
             set_group(one_pass, 0, group, 0, null)
             dispatch(one_pass, x, y, z)
-        lib.wgpuComputePassEncoderEnd(one_pass)
-        lib.wgpuComputePassEncoderRelease(one_pass)
+        end(one_pass)
+        release(one_pass)
         for source, target, nbytes in after:
             copy(encoder, source._internal, 0, target._internal, 0, nbytes)
         return self._ffi.gc(self._libf.wgpuCommandEncoderFinish(encoder, null), lib.wgpuCommandBufferRelease)
+
+    def staging(self, buffer: Any, texture: Any, width: int, rows: int, height: int) -> Staging:
+        """Copies of so many rows of texels, `height` to a layer."""
+        new, pitch, found = self._ffi.new, width * 16, []
+        for first in range(0, rows, height):
+            live = min(height, rows - first)
+            source = new("WGPUTexelCopyBufferInfo *")
+            source.buffer = buffer._internal
+            source.layout.offset, source.layout.bytesPerRow, source.layout.rowsPerImage = first * pitch, pitch, live
+            target = new("WGPUTexelCopyTextureInfo *")
+            target.texture, target.origin.z = texture._internal, first // height
+            target.aspect = self._lib.WGPUTextureAspect_All
+            found.append((source, target, new("WGPUExtent3D *", (width, live, 1))))
+        return tuple(found)
+
+    def stage(self, encoder: Any, staging: Staging) -> None:
+        for copy in staging:
+            self._lib.wgpuCommandEncoderCopyBufferToTexture(encoder, *copy)
 
     def until(self, submission: Any = None) -> None:
         """Block until this submission is done, or all of them."""

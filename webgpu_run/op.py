@@ -23,6 +23,7 @@ from .shapes import Dims, ceil_div
 
 Grid = tuple[int, int, int]
 Array = np.ndarray[Any, np.dtype[Any]]
+STAGED_ROWS = 64  # of a layer of an image that rows are copied into
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,16 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Rows of a tensor that are first copied into an image, a layer of `STAGED_ROWS` after the other."""
+
+    source: str
+    image: str
+    rows: int
+    width: int  # texels a row
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch: a kernel with its compile-time constants, uniform values and grid."""
 
@@ -84,6 +95,7 @@ class Step:
     windows: tuple[tuple[str, Window], ...] = ()
     rename: tuple[tuple[str, str], ...] = ()  # kernel binding -> arg, where one kernel serves several args
     work: tuple[int, int] = (0, 0)  # (bytes moved, floating-point operations), for reports
+    stage: Stage | None = None  # before the dispatch
 
     def uniform(self) -> bytes:
         return _packed(self.kernel, self.params)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .budget import SLACK, activation_sizes, args_at
+from .budget import SLACK, activation_sizes, args_at, largest
 from .device import TEXEL_BYTES, Device, Image
 from .errors import RunError
 from .graph import GPU_DTYPE, Graph, Node
@@ -33,7 +33,7 @@ class Residency:
         self.state: list[Any] = []
         self.images: list[Image] = []  # state kept in textures
         self._owned: dict[tuple[int, str], Any] = {}  # (node, binding) -> packed constant, state or scratch
-        self._scratch: set[tuple[int, str]] = set()
+        self._scratch: dict[tuple[int, str], Resource] = {}
         self._packs: dict[Any, Any] = {}
         self._uploads: dict[Any, Any] = {}
         self._load(progress)
@@ -54,8 +54,7 @@ class Residency:
         """
         size: int = self.find(node, name).size
         if (node.index, name) in self._scratch:
-            assert node.op.resources
-            need = node.op.resources(args_at(self.graph, node, live), self.limits)[name].nbytes
+            need = self._at(node, name, live).nbytes
         elif (node.index, name) in self._owned:
             return size
         else:
@@ -64,6 +63,15 @@ class Residency:
                 return size
             need = prod(live[v]) * 4 + SLACK
         return min(size, max(_LEAST, 1 << (need - 1).bit_length()))
+
+    def layers(self, node: Node, name: str, live: Mapping[int, Dims]) -> int:
+        """The same for the layers of an image that is scratch; 0 for one that is state."""
+        size = self._at(node, name, live).texture if (node.index, name) in self._scratch else None
+        return 1 << (size[2] - 1).bit_length() if size else 0
+
+    def _at(self, node: Node, name: str, live: Mapping[int, Dims]) -> Resource:
+        assert node.op.resources
+        return node.op.resources(args_at(self.graph, node, live), self.limits)[name]
 
     def source(self, v: int) -> Any:
         """The buffer that holds a tensor; a constant is uploaded when first asked for, as f32 or i32."""
@@ -89,11 +97,10 @@ class Residency:
         if self.state:
             self.device.zero(self.state)
         for image in self.images:
-            self.device.zero_image(image)
+            self.device.fill_image(image)
 
     def _load(self, progress: Progress | None) -> None:
         graph = self.graph
-        scratch: dict[str, int] = {}
         packing = [n for n in graph.nodes if n.op.pack or n.op.resources]
         packing.sort(key=self._stored_bytes, reverse=True)  # it takes copies: the largest while little is held
         for done, node in enumerate(packing):
@@ -106,16 +113,21 @@ class Residency:
                 if resource.state:
                     self._owned[(node.index, name)] = self._state(node, name, resource)
                 else:
-                    scratch[name] = max(scratch.get(name, 16), resource.nbytes)
-                    self._scratch.add((node.index, name))
+                    self._scratch[(node.index, name)] = resource
         # dispatches of one pass run in order and scratch outlives no node, so all nodes share one of each name
-        made = {name: self.device.buffer(nbytes, f"scratch {name}") for name, nbytes in scratch.items()}
+        shared = largest(self._scratch.items())
+        made = {name: self._make_scratch(name, resource) for name, resource in shared.items()}
         self._owned |= {(index, name): made[name] for index, name in self._scratch}
         for v, tensor in graph.tensors.items():
             if tensor.mutable and tensor.constant >= 0:
                 self.source(v)
         if progress and packing:
             progress("weights", len(packing), len(packing))
+
+    def _make_scratch(self, name: str, resource: Resource) -> Any:
+        if resource.texture:
+            return self.device.image(*resource.texture, f"scratch {name}", resource.texel)
+        return self.device.buffer(resource.nbytes, f"scratch {name}")
 
     def _stored_bytes(self, node: Node) -> int:
         """Bytes of the constants that a node packs."""

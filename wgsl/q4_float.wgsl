@@ -1,5 +1,4 @@
-// Rows of x in f32: what q4_strips.wgsl multiplies by.
-@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+// Rows of x in f32: what q4_strips.wgsl multiplies by. The file that includes this says where they are.
 @group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, K / 4>;  // if NORM
 
 // What one block of a row of x contributes: the four x that meet nibble j, scaled by 16^-j so that the nibble needs a
@@ -30,6 +29,7 @@ fn prepare(lane: u32) {}
 
 // What a row's sums are multiplied by in the end: the norm, which is known only then.
 fn factor(row: u32, square: f32) -> f32 {
-  if (NORM == 1) { return inverseSqrt(across(square) / f32(K) + params.eps); }
-  return 1.0;
+  var f = 1.0;
+  f = inverseSqrt(across(square) / f32(K) + params.eps);  // if NORM
+  return f;
 }

@@ -21,15 +21,18 @@ fn put(part: u32, at: u32, y: f32) {
   if (part == 2) { t_out2[at] = y; }  // if OUTS > 2
 }
 
+// Without an EDGE all strips are full of columns that there are.
+fn inside(n: u32, wide: u32) -> bool { return EDGE == 0 || n < wide; }
+
 // Columns n.. of one row of one output, four (with SWIGLU two); `wide` is that output's width.
 fn put_row(part: u32, row: u32, n: u32, wide: u32, y: vec4<f32>) {
   let at = (params.out_row + row) * wide + n;
   var r = vec4<f32>();
-  if (n < wide) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }  // if RESIDUAL
-  if (n < wide) { put(part, at, y.x + r.x); }
-  if (n + 1 < wide) { put(part, at + 1, y.y + r.y); }
-  if (SWIGLU == 0 && n + 2 < wide) { put(part, at + 2, y.z + r.z); }
-  if (SWIGLU == 0 && n + 3 < wide) { put(part, at + 3, y.w + r.w); }
+  if (inside(n, wide)) { r = vec4(t_res[at], t_res[at + 1], t_res[at + 2], t_res[at + 3]); }  // if RESIDUAL
+  if (inside(n, wide)) { put(part, at, y.x + r.x); }
+  if (inside(n + 1, wide)) { put(part, at + 1, y.y + r.y); }
+  if (SWIGLU == 0 && inside(n + 2, wide)) { put(part, at + 2, y.z + r.z); }
+  if (SWIGLU == 0 && inside(n + 3, wide)) { put(part, at + 3, y.w + r.w); }
 }
 
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {

@@ -1,5 +1,7 @@
 // Every lane reads all 32 x of a block for itself.
 // include: q4_float
+@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+
 fn four(r: u32, b: u32, at: u32, c: u32) -> vec4<f32> {
   let i = b * 8 + at;
   var x = vec4(t_x[r + i][c], t_x[r + i + 2][c], t_x[r + i + 4][c], t_x[r + i + 6][c]);

@@ -1,5 +1,7 @@
 // For subgroups of 8: lane j reads the four x that nibble j meets and hands them round.
 // include: q4_float
+@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+
 fn load_x(row: u32, b: u32, lane: u32) -> X {
   let at = b * 8 + lane / 4;
   let r = row * (K / 4);

@@ -10,11 +10,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, Window, need, op
+from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, need, op
 from ..shapes import Dims, align, ceil_div, rows_of
 from . import attention, linear_q4gsw, q4
 
-_KERNELS = {"": "attention_q4gsw", "fresh": "attention_dq8ca_fresh", "packed": "attention_dq8ca"}
+_KERNELS = {
+    "": "attention_q4gsw",
+    "image": "attention_q4gsw_rows",
+    "fresh": "attention_dq8ca_fresh",
+    "packed": "attention_dq8ca",
+}
 
 
 def _apart(a: Args) -> Args:
@@ -140,6 +145,7 @@ def _case(
         _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
         _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
         _case(11, 96, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
+        _case(71, 64, 4, 2, 32, 80, 3, 1, 16, 21),
     ),
 )
 def attention_q4gsw(a: Args, limits: Limits) -> Plan:
@@ -164,7 +170,7 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
     """The linear with its turning and cache-writing end."""
     eps, norm, rounded = a.num("eps"), "norm" if "norm" in a else None, bool(a.attrs["rounded"])
     rows_from = q4.source(m, k, limits, x="x", norm=norm, eps=eps, rounded=rounded)
-    steps, x, nbytes = list(rows_from.steps), rows_from.x, rows_from.nbytes
+    steps = list(rows_from.steps)
     total = sum(q4.strips_of(a[f"w{i}"][0], limits) for i in range(3))
     consts = q4.strip_consts(m, k, group, limits, rows_from, total)
     dim, kv = a["kc"][3], a["kc"][2]
@@ -172,8 +178,9 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
     consts |= {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"])}
     consts["BIAS"] = int(bool(a.attrs["bias"]))
     columns = (heads + 2 * kv) * dim
-    for first in range(0, m, consts["WINDOW"]):
-        live = min(consts["WINDOW"], m - first)
+    window = consts.get("WINDOW", m)
+    for first in range(0, m, window):
+        live = min(window, m - first)
         steps.append(
             Step(
                 _KERNELS[rows_from.form],
@@ -185,9 +192,10 @@ def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
                 ),
                 q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
                 (*consts.items(), *q4.texture_consts(limits), *attention.store_consts(a, limits)),
-                ((x, Window(first * k * nbytes, consts["WINDOW"] * k * nbytes)),),
-                (("x", x), ("norm", rows_from.norm)),
+                rows_from.window(first, window, k),
+                (("x", rows_from.x), ("norm", rows_from.norm)),
                 (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
+                rows_from.stage,
             )
         )
     return steps

@@ -93,7 +93,8 @@ def _reading(step: Step) -> Step:
     """The same dispatch with the rounded rows in the place of x."""
     rename = {"x": "rounded"} | {k: "rounded" if v == "x" else v for k, v in step.rename}
     windows = tuple(("rounded" if name == "x" else name, window) for name, window in step.windows)
-    return replace(step, rename=tuple(rename.items()), windows=windows)
+    stage = replace(step.stage, source="rounded") if step.stage else None
+    return replace(step, rename=tuple(rename.items()), windows=windows, stage=stage)
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
@@ -118,6 +119,7 @@ def _linear(a: Args, limits: Limits) -> Plan:
     cases=(
         _case(11, 96, 48, 32, 1, 2, 5),
         _case(3, 128, 37, 64, 1, bias=True),
+        _case(19, 64, 40, 32, 1, 17),
         _case(4, 24, 10, 8, 1),
     ),
 )

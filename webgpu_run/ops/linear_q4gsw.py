@@ -226,6 +226,8 @@ _CASES = {
         _fused_case(11, 96, (64,), 1, 2, 5, norm=True, res=True),
         _fused_case(5, 64, (44, 44), 1, 3, swiglu=True, norm=True),
         _fused_case(3, 64, (37,), 1, res=True, bias=True),
+        _fused_case(70, 64, (64,), 1, 16, 17, 65, norm=True, res=True),
+        _fused_case(21, 64, (44, 44), 1, 18, swiglu=True, norm=True),
         _fused_case(37, 96, (64,), 1, 2, 5, 36, norm=True, res=True, rounded=True),
         _fused_case(5, 128, (44, 44), 1, 3, swiglu=True, rounded=True, group=64),
     ),

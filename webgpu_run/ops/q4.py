@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..op import Array, Grid, Limits, Packed, Resource, Step, Window, fold
+from ..op import STAGED_ROWS, Array, Grid, Limits, Packed, Resource, Stage, Step, Window, fold
 from ..shapes import align, ceil_div
 from . import q8
 
 TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
+FEW_ROWS = 16  # as many are not worth the copy into an image
 
 
 def nibbles(w: Array) -> Array:
@@ -131,17 +132,41 @@ def window_rows(k: int, limits: Limits, nbytes: int = 4) -> int:
     return rows
 
 
-def padded_rows(m: int, k: int, limits: Limits, nbytes: int = 4) -> int:
+def stageable(k: int, limits: Limits) -> bool:
+    """Whether rows of x can go through an image: on software adapters with subgroups, if they may be copied there."""
+    profile = limits.profile
+    return profile.images and profile.shuffle and k % 64 == 0 and k // 4 <= limits.max_texture
+
+
+def staged(m: int, k: int, limits: Limits) -> bool:
+    """Whether so many do."""
+    return stageable(k, limits) and FEW_ROWS < m <= STAGED_ROWS * limits.max_layers
+
+
+def bound_rows(m: int, k: int, limits: Limits, *, nbytes: int = 4, rounded: bool = False) -> int:
+    """Rows of x in the window of a dispatch. Where many rows are an image, a graph that was built for them has room for
+    windows over few, and no others, behind its tensors."""
+    rows = 1 if m == 1 else window_rows(k, limits, nbytes)
+    return rows if rounded or not stageable(k, limits) else min(rows, FEW_ROWS)
+
+
+def padded_rows(m: int, k: int, limits: Limits, *, nbytes: int = 4, rounded: bool = False) -> int:
     """Rows that the windows over m rows cover."""
-    return 1 if m == 1 else align(m, window_rows(k, limits, nbytes))
+    return align(m, bound_rows(m, k, limits, nbytes=nbytes, rounded=rounded))
 
 
 def resources(m: int, k: int, normed: bool, limits: Limits, *, rounded: bool = False) -> dict[str, Resource]:
-    """The normalised or rounded rows of a prefill."""
+    """The staged, normalised or rounded rows of a prefill."""
     found: dict[str, Resource] = {}
-    room = padded_rows(max(m, 2), k, limits) * k * 4 * (normed or rounded)
+    layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
+    rest = m  # rows that may come through a buffer
+    if not rounded and staged(min(m, layers * STAGED_ROWS), k, limits):
+        image = Resource(layers * STAGED_ROWS * k * 4, texture=(k // 4, STAGED_ROWS, layers))
+        found = {"rows": image} | ({"ready": image} if normed else {})
+        rest = FEW_ROWS if staged(m, k, limits) else m
+    room = padded_rows(max(rest, 2), k, limits, rounded=rounded) * k * 4 * (normed or rounded)
     if rounded:
-        pairs = padded_rows(max(m, 2), k, limits, 2)
+        pairs = padded_rows(max(m, 2), k, limits, nbytes=2, rounded=True)
         found["sizes"], room = Resource(pairs * 4), max(room, pairs * k * 2)
     return found | ({"normed": Resource(room)} if room else {})
 
@@ -153,26 +178,54 @@ class Source:
     x: str
     norm: str = ""
     steps: tuple[Step, ...] = ()
-    form: str = ""  # as they are; "fresh" rounds one row in the kernel; "packed" rows were rounded before
+    form: str = ""  # as they are; "image"; "fresh" rounds one row in the kernel; "packed" rows were rounded before
     folded: bool = False  # the kernel itself normalises
+    stage: Stage | None = None  # before the kernel
+
+    @property
+    def rounded(self) -> bool:
+        return self.form in ("fresh", "packed")
 
     @property
     def nbytes(self) -> int:
         """Of an element."""
         return 2 if self.form == "packed" else 4
 
+    def window(self, first: int, rows: int, k: int) -> tuple[tuple[str, Window], ...]:
+        """What a dispatch binds of them: an image as a whole."""
+        part = Window(first * k * self.nbytes, rows * k * self.nbytes)
+        return () if self.form == "image" else ((self.x, part),)
+
 
 def source(
     m: int, k: int, limits: Limits, *, x: str, norm: str | None, eps: float, rounded: bool, tiled: bool = False
 ) -> Source:
     """Many rows are normalised and rounded once, into scratch: cheaper than every strip doing it for itself."""
+    if staged(m, k, limits) and not rounded:
+        stage = Stage(x, "rows", m, k // 4)
+        if norm is None:
+            return Source("rows", form="image", stage=stage)
+        return Source("ready", steps=(_norm_step(m, k, eps, norm, stage),), form="image")
     fresh = m == 1 and limits.profile.shuffle
     if (rounded and not fresh) or (norm is not None and m > 1):
-        window = padded_rows(m, k, limits) if not limits.profile.images else 1 if m == 1 else window_rows(k, limits)
+        rows_of = bound_rows if limits.profile.images else padded_rows
+        window = rows_of(m, k, limits, rounded=rounded)
         packed = rounded and not tiled
         steps = q8.ready_steps(m, k, window, eps, x, norm, limits, rounded=rounded, packed=packed)
         return Source("normed", "", tuple(steps), "packed" if packed else "")
     return Source(x, norm or "", (), "fresh" if rounded else "", norm is not None)
+
+
+def _norm_step(m: int, k: int, eps: float, norm: str, stage: Stage) -> Step:
+    return Step(
+        "norm_rows",
+        (("eps", eps),),
+        (ceil_div(m, 4), 1, 1),
+        (("K", k), ("ROWS", 4), ("STAGED_ROWS", STAGED_ROWS)),
+        rename=(("x", stage.image), ("norm", norm), ("out", "ready")),
+        work=(12 * m * k, 4 * m * k),
+        stage=stage,
+    )
 
 
 def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
@@ -186,8 +239,10 @@ def strip_consts(
 ) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
     profile, norm = limits.profile, rows_from.folded
-    window = 1 if m == 1 else window_rows(k, limits, rows_from.nbytes)
-    rows = 1 if m == 1 else min(window, 2 if m == 2 else 4)
+    image = rows_from.form == "image"
+    window = bound_rows(m, k, limits, nbytes=rows_from.nbytes, rounded=rows_from.rounded)
+    rows = min(m, 2) if m < 3 else 4
+    rows = rows if image else min(rows, window)
     # lanes that share columns are joined in workgroup memory, 80 bytes each, and each needs a block of its own
     splits = min(
         profile.splits,
@@ -210,7 +265,7 @@ def strip_consts(
         "ROWS": rows,
         "SPLITS": splits,
         "STRIPS": each,
-        "WINDOW": window,
+        **({"STAGED_ROWS": STAGED_ROWS} if image else {"WINDOW": window}),
         "NORM": int(norm),
         "SWIGLU": int(swiglu),
     }
@@ -246,15 +301,17 @@ def linear_steps(
     steps = list(rows_from.steps)
     wide = [widths[0], 0, 0] if swiglu else [*widths, 0, 0][:3]
     edges = (strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31))
-    ends = {"OUTS": len(outs), "BIAS": int(bias), "RESIDUAL": int(residual is not None)}
-    consts = strip_consts(m, k, group, limits, rows_from, sum(strips), swiglu=swiglu) | ends
-    window, rows, each = consts["WINDOW"], consts["ROWS"], consts["STRIPS"]
-    kernel = {"": "linear_q4gsw_strips", "packed": "linear_dq8ca_strips"}.get(rows_from.form, "linear_dq8ca_fresh")
-    if limits.profile.shuffle and rows_from.form != "fresh":
+    consts = strip_consts(m, k, group, limits, rows_from, sum(strips), swiglu=swiglu)
+    window, rows, each = consts.get("WINDOW", m), consts["ROWS"], consts["STRIPS"]
+    kernel = {"": "linear_q4gsw_strips", "packed": "linear_dq8ca_strips"}.get(rows_from.form, "")
+    if limits.profile.shuffle:
         kernel += "_subgroup"
+    kernel = {"fresh": "linear_dq8ca_fresh", "image": "linear_q4gsw_rows"}.get(rows_from.form, kernel)
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
         kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
-        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU", *ends)}
+        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")}
+    full = sum(strips) % each == 0 and not any(n % (limits.profile.lanes * (2 if swiglu else 4)) for n in widths)
+    consts |= {"OUTS": len(outs), "BIAS": int(bias), "RESIDUAL": int(residual is not None), "EDGE": int(not full)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "")]
     rename += [(f"out{i}", name) for i, name in enumerate(outs)]
     weight_bytes = strip_bytes(sum(strips), k, group, limits)
@@ -275,9 +332,10 @@ def linear_steps(
                 ),
                 strip_grid(ceil_div(sum(strips), each), ceil_div(live, rows), limits),
                 (*consts.items(), *texture_consts(limits)),
-                ((rows_from.x, Window(first * k * rows_from.nbytes, window * k * rows_from.nbytes)),),
+                rows_from.window(first, window, k),
                 tuple(rename),
                 (weight_bytes + 4 * live * (k + sum(wide)), 2 * live * k * sum(widths)),
+                rows_from.stage,
             )
         )
     return tuple(steps)
