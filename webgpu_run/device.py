@@ -148,7 +148,7 @@ class Device:
         self.allocated += size
         return made
 
-    def write(self, buffer: Any, data: Array | bytes, offset: int = 0) -> None:
+    def write(self, buffer: Any, data: Array | bytes | memoryview, offset: int = 0) -> None:
         """Copy bytes into a buffer; sizes are padded to 4, which every buffer of ours has room for."""
         view = np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else memoryview(data)
         if not view.nbytes:
@@ -240,12 +240,22 @@ class Device:
             commands = encoder.finish()  # alive until it is submitted
             return self.native.submit(commands._internal)
 
-    def call(self, dispatches: Iterable[Dispatch], before: Iterable[Copy] = (), after: Iterable[Copy] = ()) -> Any:
-        """Put one pass of dispatches, with copies around it, in the queue; what it gives names the submission."""
+    def record(self, dispatches: Iterable[Dispatch], before: Iterable[Copy] = (), after: Iterable[Copy] = ()) -> Any:
+        """One pass of dispatches, with copies around it, to be sent once."""
+        self.check()
+        with self._errors("recording"):
+            return self.native.record(before, dispatches, after)
+
+    def send(self, recorded: Any) -> Any:
+        """Put what was recorded in the queue; what it gives names the submission."""
         self.check()
         self._pending = 0
         with self._errors("submit"):
-            return self.native.submit(self.native.record(before, dispatches, after))
+            return self.native.submit(recorded)
+
+    def call(self, dispatches: Iterable[Dispatch]) -> Any:
+        """Record and send at once."""
+        return self.send(self.record(dispatches))
 
     def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
         """What a submission copied to a staging buffer, as soon as it is done."""

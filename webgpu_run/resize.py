@@ -40,6 +40,7 @@ class Engine:
         self._unchecked = True  # no call has compared the positions with their bounds yet
         self._makers = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
+        self._only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
         self._fixed = [self._never_changes(node) for node in graph.nodes]
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
@@ -63,8 +64,11 @@ class Engine:
                 self._check_live(v, new, f"input {i}")
                 dims[v] = new
                 dirty.update(dict.fromkeys(graph.readers.get(v, ())))
-        dirty.update(dict.fromkeys(self._data_nodes))
-        delta = self._walk(dims, data, dirty)
+        if not dims and self._only_slots:
+            delta = self._move(data)
+        else:
+            dirty.update(dict.fromkeys(self._data_nodes))
+            delta = self._walk(dims, data, dirty)
         self._check_bounds(delta)
         if prepare:
             prepare(delta)
@@ -80,6 +84,17 @@ class Engine:
         self.planned += len(delta.plans)
         return delta
 
+    def _move(self, data: Mapping[int, Array]) -> Delta:
+        """What `_walk` gives where no shape has changed and only kernels read what came from data: a decode step."""
+        syms = {}
+        for index in self._data_nodes:
+            node = self.graph.nodes[index]
+            dims = {name: self.live[v] for name, v in node.tensors.items()}
+            value = self._plan(node, dims, node.attrs, data).sym
+            if value is not None and value != self.syms[node.outs[0]]:
+                syms[node.outs[0]] = value
+        return Delta({}, {}, syms)
+
     def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
         """The node's plan for these shapes, checked against what its outputs can hold."""
         live_dims = {name: dims[v] if v in dims else self.live[v] for name, v in node.tensors.items()}
@@ -91,15 +106,15 @@ class Engine:
             )
             for name in self._fixed[node.index][2]
         }
-        reads = node.op.reads_data
+        attrs = {**node.attrs, **live_syms, **shaped}
+        if node.op.reads_data:
+            return self._plan(node, live_dims, attrs, data)
         key = (node.key, tuple(live_dims.values()), tuple(live_syms.values()), tuple(shaped.values()))
-        plan = None if reads else self._memo.get(key)
+        plan = self._memo.get(key)
         if plan is None:
-            plan = self._plan(node, live_dims, {**node.attrs, **live_syms, **shaped}, data)
-            if not reads:
-                if len(self._memo) > 20000:
-                    self._memo.clear()
-                self._memo[key] = plan
+            if len(self._memo) > 20000:
+                self._memo.clear()
+            plan = self._memo[key] = self._plan(node, live_dims, attrs, data)
         return plan
 
     def _never_changes(self, node: Node) -> tuple[dict[str, Dims], dict[str, str], tuple[str, ...]]:
