@@ -67,7 +67,7 @@ def main() -> None:
     print(f"| test | {args.revision} t/s | now t/s | ratio, each turn |\n|---|---:|---:|---|")
     for name in turns[0][0]:
         before, after = ([t[i][name] for t in turns] for i in (0, 1))
-        ratios = ", ".join(f"{b / a:.0f}×" for a, b in zip(before, after, strict=True))
+        ratios = ", ".join(f"{b / a:.3g}×" for a, b in zip(before, after, strict=True))
         print(f"| {name} | {statistics.median(before):.2f} | {statistics.median(after):.1f} | {ratios} |")
 
 

@@ -251,6 +251,7 @@ class Device:
         self.check()
         self._pending = 0
         with self._errors("submit"):
+            self.native.try_device()  # it may have been lost since then, and a submit would abort the process
             return self.native.submit(recorded)
 
     def call(self, dispatches: Iterable[Dispatch]) -> Any:

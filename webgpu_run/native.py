@@ -97,6 +97,12 @@ class Native:
         for copy in staging:
             self._lib.wgpuCommandEncoderCopyBufferToTexture(encoder, *copy)
 
+    def try_device(self) -> None:
+        """Raises where the device is lost, which is told only to who uses it."""
+        lib, null = self._lib, self._ffi.NULL
+        encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
+        lib.wgpuCommandBufferRelease(self._libf.wgpuCommandEncoderFinish(encoder, null))
+
     def until(self, submission: Any = None) -> None:
         """Block until this submission is done, or all of them."""
         done = threading.Lock()
