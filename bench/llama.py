@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Beside llama.cpp, with the same model, on the same adapter and in the same run: rounds of webgpu-bench and llama-bench.
+"""Beside llama.cpp, with the same model, on the same adapter, in one run: rounds of webgpu-bench and llama-bench.
 
     python bench/llama.py SmolLM2.pte SmolLM2.gguf --llama-bench PATH --out bench/results/llama.jsonl
 
-llama-bench is one that was built with Vulkan. It runs twice a round: on its first Vulkan device, which has to be the one that
-we run on, and on the processor itself. Files of both kinds hold the same weights in 4 bits, each rounded in its own way.
+llama-bench is one that was built with Vulkan. It runs twice a round: on its first Vulkan device, which must be the one
+that we run on, and on the processor itself. Both files hold the same weights in 4 bits, each rounded in its own way.
 """
 
 from __future__ import annotations
