@@ -1,48 +1,71 @@
 #!/usr/bin/env python3
-"""This version beside an earlier one of this repository, taking turns on the same model: ratios from one run.
+"""This version beside an earlier one of this repository, in turns, call by call, on one model: ratios of one run.
 
-    python bench/against.py 29d9765 SmolLM2.pte --lens 16,64 --rounds 2
+    python bench/against.py 29d9765 SmolLM2.pte --lens 16,64 --rounds 5
 
-The earlier revision is checked out into a temporary worktree. Each turn is a process of its own that loads the model,
-warms up with five tokens, then times one prefill a length and a few decode steps from numpy array to numpy array.
+The earlier revision is checked out into a temporary worktree. Each version has a process that loads the model once; then,
+test by test and round by round, both make the same call one after the other, from numpy array to numpy array. What
+disturbs the machine for longer than a call disturbs both.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TURN = """
-import json, sys, time
+CHILD = """
+import sys, time
 import numpy as np
 from webgpu_run.model import load
-path, lens, steps = sys.argv[1], [int(n) for n in sys.argv[2].split(",")], int(sys.argv[3])
-model, rows = load(path), {}
-def call(seq, pos):
+model = load(sys.argv[1])
+for line in sys.stdin:
+    seq, pos, times = map(int, line.split())
     start = time.perf_counter()
-    model.run([np.ones((1, seq), np.int64), np.asarray([pos])])
-    return time.perf_counter() - start
-call(5, 0)
-for seq in lens:
-    rows[f"pp{seq}"] = seq / call(seq, 0)
-call(1, 2)
-rows["tg"] = steps / sum(call(1, 3 + i) for i in range(steps))
-print(json.dumps(rows))
+    for i in range(times):
+        model.run([np.ones((1, seq), np.int64), np.asarray([pos + i])])
+    print(time.perf_counter() - start, flush=True)
 """
 
 
-def turn(tree: Path, model: str, lens: str, steps: int) -> dict[str, float]:
-    """Tokens a second of each test, by the code in `tree`."""
-    command = [sys.executable, "-c", TURN, model, lens, str(steps)]
-    done = subprocess.run(command, cwd=tree, env={"PYTHONPATH": str(tree)}, capture_output=True, text=True, check=True)
-    rows: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return rows
+class Version:
+    """A process that runs the code in `tree`."""
+
+    def __init__(self, tree: Path, model: Path) -> None:
+        command = [sys.executable, "-c", CHILD, str(model.resolve())]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, cwd=tree, env={"PYTHONPATH": str(tree)}, stdin=pipe, stdout=pipe, text=True
+        )
+
+    def seconds(self, seq: int, pos: int, times: int) -> float:
+        """Of so many calls with so many tokens each, at one position after the other."""
+        assert self.process.stdin
+        assert self.process.stdout
+        print(seq, pos, times, file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@contextmanager
+def worktree(revision: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "earlier"
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(tree), revision], cwd=ROOT, check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
 
 
 def main() -> None:
@@ -51,24 +74,24 @@ def main() -> None:
     ap.add_argument("model", type=Path)
     ap.add_argument("--lens", default="16,64", help="prefill lengths (default: 16,64)")
     ap.add_argument("--steps", type=int, default=4, help="decode steps a turn (default: 4)")
-    ap.add_argument("--rounds", type=int, default=2, help="turns each (default: 2)")
+    ap.add_argument("--rounds", type=int, default=5, help="turns each (default: 5)")
     args = ap.parse_args()
-    model = str(args.model.resolve())
-    with tempfile.TemporaryDirectory() as folder:
-        earlier = Path(folder) / "earlier"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(earlier), args.revision], cwd=ROOT, check=True)
-        try:
-            turns = [
-                (turn(earlier, model, args.lens, args.steps), turn(ROOT, model, args.lens, args.steps))
-                for _ in range(args.rounds)
-            ]
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(earlier)], cwd=ROOT, check=True)
-    print(f"| test | {args.revision} t/s | now t/s | ratio, each turn |\n|---|---:|---:|---|")
-    for name in turns[0][0]:
-        before, after = ([t[i][name] for t in turns] for i in (0, 1))
-        ratios = ", ".join(f"{b / a:.3g}×" for a, b in zip(before, after, strict=True))
-        print(f"| {name} | {statistics.median(before):.2f} | {statistics.median(after):.1f} | {ratios} |")
+    tests = {f"pp{n}": (int(n), 0, 1) for n in args.lens.split(",")} | {"tg": (1, 5, args.steps)}
+    with ExitStack() as stack:
+        versions = [Version(tree, args.model) for tree in (stack.enter_context(worktree(args.revision)), ROOT)]
+        for version in versions:
+            stack.callback(version.close)
+        print(f"| test | {args.revision} t/s | now t/s | ratio, median | each turn |\n|---|---:|---:|---:|---|")
+        for name, call in tests.items():
+            turns = []
+            for _ in range(args.rounds):
+                for version in versions:
+                    version.seconds(*call)  # brings it back to this shape, after the other's turn
+                turns.append([version.seconds(*call) for version in versions])
+            before, after = (call[0] * call[2] / statistics.median(column) for column in zip(*turns, strict=True))
+            ratios = [a / b for a, b in turns]
+            each = ", ".join(f"{r:.3g}" for r in ratios)
+            print(f"| {name} | {before:.2f} | {after:.1f} | {statistics.median(ratios):.3g}× | {each} |", flush=True)
 
 
 if __name__ == "__main__":

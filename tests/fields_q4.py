@@ -51,20 +51,15 @@ def window(m: int, row: int, limits: Limits) -> int:
     return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
 
 
-def through_image(m: int, k: int, limits: Limits) -> bool:
-    """Whether rows are copied into an image first: more than 16, a row of whole 256 bytes that a texture is wide enough
-    for, in layers of 64 that it has."""
-    return image_takes(k, limits) and 16 < m <= 64 * limits.max_layers
-
-
-def image_takes(k: int, limits: Limits) -> bool:
+def image_takes(m: int, k: int, limits: Limits) -> bool:
+    """Whether rows may be an image: whole 256 bytes that a texture is wide enough for, in layers of 64 that it has."""
     wide = 4 * k % 256 == 0 and k <= 4 * limits.max_texture
-    return limits.profile.images and limits.profile.shuffle and wide
+    return limits.profile.images and limits.profile.shuffle and wide and 1 < m <= 64 * limits.max_layers
 
 
 def few(m: int, k: int, limits: Limits) -> int:
-    """Rows of a window where more than 16 of them would not need one."""
-    return min(window(m, 4 * k, limits), 16 if image_takes(k, limits) else m + 2**31)
+    """Rows of a window where more of them would be copied into an image."""
+    return min(window(m, 4 * k, limits), 16 if image_takes(2, k, limits) else m + 2**31)
 
 
 def ready(
@@ -95,7 +90,8 @@ def expected(
     tiled &= limits.max_invocations >= 8 * profile.lanes
     fresh = "round" in forms and m == 1 and profile.shuffle  # the linear rounds its row
     packed = "round" in forms and not fresh and not tiled
-    image = "round" not in forms and through_image(m, k, limits)
+    copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
+    image = copied or ("round" not in forms and "norm" in forms and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
     held, rows = window(m, k * size, limits) if "round" in forms else few(m, k, limits), {1: 1, 2: 2}.get(m, 4)
     held, rows = (m, rows) if image else (held, min(rows, held))
@@ -134,10 +130,17 @@ def expected(
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
-    stage: dict[str, Any] = {"stage": (m, k // 4)} if image else {}
+    stage: dict[str, Any] = {"stage": (m, k // 4)} if copied else {}
     if image and "norm" in forms:
-        norm = {"K": k, "ROWS": 4, "STAGED_ROWS": 64}
-        found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **stage}]
+        norm = {
+            "K": k,
+            "ROWS": 4,
+            "STAGED_ROWS": 64,
+            "STAGED": int(copied),
+            "WINDOW": 0 if copied else few(m, k, limits),
+        }
+        from_x = stage or {"at": (0, few(m, k, limits) * k * 4)}
+        found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
         stage = {}
     elif ("round" in forms and not fresh) or ("norm" in forms and m > 1):
         found = ready(m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed)

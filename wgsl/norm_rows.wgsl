@@ -1,27 +1,26 @@
-// Rows of one image normalised into another. Eight lanes have a texel each of every 32 k, of ROWS rows, which share the
-// loads of the weight.
+// Rows normalised into an image, from another one (STAGED) or, if they are few, from a uniform window. Eight lanes have a
+// texel each of every 32 k, of ROWS rows, which share the loads of the weight.
+// include: sum8_subgroup
 struct Params { eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var t_x: texture_storage_2d_array<rgba32float, read>;
+@group(0) @binding(1) var t_x: texture_storage_2d_array<rgba32float, read>;  // if STAGED
+@group(0) @binding(1) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;  // if WINDOW
 @group(0) @binding(2) var<uniform> t_norm: array<vec4<f32>, K / 4>;
 @group(0) @binding(3) var t_out: texture_storage_2d_array<rgba32float, write>;
 
-fn sum8(v: f32) -> f32 {
-  var s = v + subgroupShuffleXor(v, 1u);
-  s += subgroupShuffleXor(s, 2u);
-  return s + subgroupShuffleXor(s, 4u);
+fn load(i: u32, row: u32) -> vec4<f32> {
+  return textureLoad(t_x, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS);  // if STAGED
+  return t_x[row * (K / 4) + i];  // if WINDOW
 }
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let first = wid.x * ROWS;  // of one layer: ROWS divides STAGED_ROWS
-  let y = first % STAGED_ROWS;
-  let layer = first / STAGED_ROWS;
+  let first = wid.x * ROWS;
   var f: array<f32, ROWS>;
   for (var i = lane; i < K / 4; i += 8) {
     for (var r = 0u; r < ROWS; r++) { // unroll
-      let x = textureLoad(t_x, vec2(i, y + r), layer);
+      let x = load(i, first + r);
       f[r] += dot(x, x);
     }
   }
@@ -31,7 +30,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   for (var i = lane; i < K / 4; i += 8) {
     let weight = t_norm[i];
     for (var r = 0u; r < ROWS; r++) { // unroll
-      textureStore(t_out, vec2(i, y + r), layer, textureLoad(t_x, vec2(i, y + r), layer) * f[r] * weight);
+      let row = first + r;
+      textureStore(t_out, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS, load(i, row) * f[r] * weight);
     }
   }
 }

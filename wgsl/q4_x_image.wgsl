@@ -1,14 +1,11 @@
 // Rows in an image, all of them at once, for subgroups of 8: lane j reads the four x at 4 j of a block, one texel, and hands
 // them round. For a software adapter that texel is a third of the work of four numbers from a uniform.
 // include: q4_float
+// include: sum8_subgroup
 @group(0) @binding(3) var t_x: texture_storage_2d_array<rgba32float, read>;
 
 fn load_x(row: u32, b: u32, lane: u32) -> X {
   let x = textureLoad(t_x, vec2(b * 8 + lane, row % STAGED_ROWS), row / STAGED_ROWS);
-  var sum = dot(x, vec4(-8.0));
-  sum += subgroupShuffleXor(sum, 1u);
-  sum += subgroupShuffleXor(sum, 2u);
-  sum += subgroupShuffleXor(sum, 4u);
   let s = x * select(vec4(1.0, 0x1p-4, 0x1p-8, 0x1p-12), vec4(0x1p-16, 0x1p-20, 0x1p-24, 1.0), lane % 2 == 1);
   var v: array<vec4<f32>, 8>;
   for (var j = 0u; j < 8; j++) { // unroll
@@ -16,5 +13,5 @@ fn load_x(row: u32, b: u32, lane: u32) -> X {
       v[j][q] = subgroupBroadcast(s[j % 4], q * 2 + j / 4);
     }
   }
-  return X(v, sum, 0.0);
+  return X(v, sum8(dot(x, vec4(-8.0))), 0.0);
 }

@@ -4,6 +4,7 @@
 // loads of q. A layer of the caches is LAYER_ROWS rows of eight positions; rows past the end give whatever they give, with
 // a weight of 0.
 // include: slots
+// include: sum8_subgroup
 struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -21,12 +22,6 @@ fn max8(v: f32) -> f32 {
   var m = max(v, subgroupShuffleXor(v, 1u));
   m = max(m, subgroupShuffleXor(m, 2u));
   return max(m, subgroupShuffleXor(m, 4u));
-}
-
-fn sum8(v: f32) -> f32 {
-  var s = v + subgroupShuffleXor(v, 1u);
-  s += subgroupShuffleXor(s, 2u);
-  return s + subgroupShuffleXor(s, 4u);
 }
 
 @compute @workgroup_size(8)

@@ -20,7 +20,7 @@ from ..shapes import align, ceil_div
 from . import q8
 
 TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
-FEW_ROWS = 16  # as many are not worth the copy into an image
+FEW_ROWS = 16  # as many are not worth a copy into an image, if one window holds them
 
 
 def nibbles(w: Array) -> Array:
@@ -138,16 +138,26 @@ def stageable(k: int, limits: Limits) -> bool:
     return profile.images and profile.shuffle and k % 64 == 0 and k // 4 <= limits.max_texture
 
 
+def few_rows(k: int, limits: Limits) -> int:
+    return min(window_rows(k, limits), FEW_ROWS)
+
+
+def held(m: int, limits: Limits) -> bool:
+    """Whether so many rows fit an image."""
+    return m <= STAGED_ROWS * limits.max_layers
+
+
 def staged(m: int, k: int, limits: Limits) -> bool:
-    """Whether so many do."""
-    return stageable(k, limits) and FEW_ROWS < m <= STAGED_ROWS * limits.max_layers
+    """Whether so many rows are copied into an image."""
+    return stageable(k, limits) and few_rows(k, limits) < m and held(m, limits)
 
 
 def bound_rows(m: int, k: int, limits: Limits, *, nbytes: int = 4, rounded: bool = False) -> int:
     """Rows of x in the window of a dispatch. Where many rows are an image, a graph that was built for them has room for
-    windows over few, and no others, behind its tensors."""
-    rows = 1 if m == 1 else window_rows(k, limits, nbytes)
-    return rows if rounded or not stageable(k, limits) else min(rows, FEW_ROWS)
+    a window of few behind its tensors, and for no other."""
+    if m > 1 and stageable(k, limits) and not rounded:
+        return few_rows(k, limits)
+    return 1 if m == 1 else window_rows(k, limits, nbytes)
 
 
 def padded_rows(m: int, k: int, limits: Limits, *, nbytes: int = 4, rounded: bool = False) -> int:
@@ -158,13 +168,12 @@ def padded_rows(m: int, k: int, limits: Limits, *, nbytes: int = 4, rounded: boo
 def resources(m: int, k: int, normed: bool, limits: Limits, *, rounded: bool = False) -> dict[str, Resource]:
     """The staged, normalised or rounded rows of a prefill."""
     found: dict[str, Resource] = {}
-    layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
-    rest = m  # rows that may come through a buffer
-    if not rounded and staged(min(m, layers * STAGED_ROWS), k, limits):
+    if m > 1 and stageable(k, limits) and not rounded:
+        layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
         image = Resource(layers * STAGED_ROWS * k * 4, texture=(k // 4, STAGED_ROWS, layers))
-        found = {"rows": image} | ({"ready": image} if normed else {})
-        rest = FEW_ROWS if staged(m, k, limits) else m
-    room = padded_rows(max(rest, 2), k, limits, rounded=rounded) * k * 4 * (normed or rounded)
+        found = ({"rows": image} if m > few_rows(k, limits) else {}) | ({"ready": image} if normed else {})
+        normed = normed and not held(m, limits)
+    room = padded_rows(max(m, 2), k, limits, rounded=rounded) * k * 4 * (normed or rounded)
     if rounded:
         pairs = padded_rows(max(m, 2), k, limits, nbytes=2, rounded=True)
         found["sizes"], room = Resource(pairs * 4), max(room, pairs * k * 2)
@@ -201,11 +210,12 @@ def source(
     m: int, k: int, limits: Limits, *, x: str, norm: str | None, eps: float, rounded: bool, tiled: bool = False
 ) -> Source:
     """Many rows are normalised and rounded once, into scratch: cheaper than every strip doing it for itself."""
-    if staged(m, k, limits) and not rounded:
-        stage = Stage(x, "rows", m, k // 4)
-        if norm is None:
+    if m > 1 and stageable(k, limits) and held(m, limits) and not rounded:
+        stage = Stage(x, "rows", m, k // 4) if staged(m, k, limits) else None
+        if norm is not None:
+            return Source("ready", steps=(_norm_step(m, k, eps, x, norm, stage, limits),), form="image")
+        if stage:
             return Source("rows", form="image", stage=stage)
-        return Source("ready", steps=(_norm_step(m, k, eps, norm, stage),), form="image")
     fresh = m == 1 and limits.profile.shuffle
     if (rounded and not fresh) or (norm is not None and m > 1):
         rows_of = bound_rows if limits.profile.images else padded_rows
@@ -216,15 +226,17 @@ def source(
     return Source(x, norm or "", (), "fresh" if rounded else "", norm is not None)
 
 
-def _norm_step(m: int, k: int, eps: float, norm: str, stage: Stage) -> Step:
+def _norm_step(m: int, k: int, eps: float, x: str, norm: str, stage: Stage | None, limits: Limits) -> Step:
+    window = 0 if stage else few_rows(k, limits)
     return Step(
         "norm_rows",
         (("eps", eps),),
         (ceil_div(m, 4), 1, 1),
-        (("K", k), ("ROWS", 4), ("STAGED_ROWS", STAGED_ROWS)),
-        rename=(("x", stage.image), ("norm", norm), ("out", "ready")),
-        work=(12 * m * k, 4 * m * k),
-        stage=stage,
+        (("K", k), ("ROWS", 4), ("STAGED_ROWS", STAGED_ROWS), ("STAGED", int(stage is not None)), ("WINDOW", window)),
+        () if stage else ((x, Window(0, window * k * 4)),),
+        (("x", stage.image if stage else x), ("norm", norm), ("out", "ready")),
+        (12 * m * k, 4 * m * k),
+        stage,
     )
 
 
