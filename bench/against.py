@@ -3,9 +3,9 @@
 
     python bench/against.py 29d9765 SmolLM2.pte --lens 16,64 --rounds 5
 
-The earlier revision is checked out into a temporary worktree. Each version has a process that loads the model once; then,
-test by test and round by round, both make the same call one after the other, from numpy array to numpy array. What
-disturbs the machine for longer than a call disturbs both.
+The earlier revision is checked out into a temporary worktree. Each version has a process that loads the model once;
+then, test by test and round by round, both make the same call one after the other, from numpy array to numpy array.
+What disturbs the machine for longer than a call disturbs both.
 """
 
 from __future__ import annotations
