@@ -130,7 +130,7 @@ def own(device: Device) -> Device:
     return mine
 
 
-@pytest.mark.parametrize("name", ["pipeline", "bind_group", "write", "buffer", "record", "send"])
+@pytest.mark.parametrize("name", ["pipeline", "bind_group", "write", "buffer", "call"])
 def test_every_use_of_the_device(name: str, device: Device, fuse: bool, want: list[Any]) -> None:
     """In the first call and in the one after: whichever fails, the calls after it give what they should."""
     if name == "pipeline" and not fuse:

@@ -131,3 +131,20 @@ def test_what_is_not_reached_takes_no_memory(device: Device) -> None:
     runner.call(tokens(9, 0), CallStats())
     runner.call(tokens(1, 9), CallStats())
     assert anonymous() - before < 40_000_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say")
+def test_calls_leave_no_memory_behind(device: Device) -> None:
+    """Lengths that change, steps between them: what a call recorded is let go (wgpu keeps commands never submitted)."""
+    if not device.limits.software:
+        pytest.skip("a GPU has memory of its own")
+    runner = long(device)
+
+    def turns(count: int) -> int:
+        for i in range(count):
+            for seq, pos in ((40, 0), (1, 40), (1, 41), (1, 42), (9 + i % 3, 43), (1, 60), (1, 61)):
+                run(runner, tokens(seq, pos))
+        return anonymous()
+
+    before = turns(12)
+    assert turns(48) - before < 6_000_000

@@ -6,14 +6,13 @@ import base64
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from language import FIXTURES, byte_tokenizer, word_tokenizer
 
 from webgpu_run.device import Device
-from webgpu_run.errors import CheckError, DeviceError, ShapeError, UnsupportedError
+from webgpu_run.errors import CheckError, ShapeError, UnsupportedError
 from webgpu_run.freshbuild import FreshBuilds
 from webgpu_run.layers import repeated
 from webgpu_run.model import Model, load
@@ -76,68 +75,6 @@ def test_how_to_choose_is_asked_anew_every_time(model: Model) -> None:
     for index in range(5):
         session.advance(7, samplers[3], index, more=index < 4)
     assert runner.engine.planned == before
-
-
-def test_a_step_writes_nothing_and_is_recorded_with_others(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Greedy decoding: its position is copied on the device, its commands are recorded four calls at a time."""
-    device, executor = model.device, model.runners[0].executor
-    session = Session(model, ahead=False)
-    session.prefill(PROMPT)
-    token, uses = 7, dict.fromkeys(("write", "record", "send"), 0)
-    for name in uses:
-        real = getattr(device, name)
-
-        def counted(*args: object, name: str = name, real: Any = real) -> object:
-            uses[name] += 1
-            return real(*args)
-
-        monkeypatch.setattr(device, name, counted)
-    for index in range(19):
-        if index == 7:
-            uses = dict.fromkeys(uses, 0)
-        token = session.advance(token, Sampler(), index, more=True)
-        arena = bytes(device.handle.queue.read_buffer(executor._arena_buffer))
-        assert arena == bytes(executor.arena), f"step {index}"
-    assert uses == {"write": 0, "record": 12, "send": 12}
-    assert session.calls[-1].stats.arena_bytes == 4
-
-
-def test_recorded_calls_are_not_taken_for_others(model: Model, device: Device) -> None:
-    """Positions that jump, steps between prefills, logits between ids: each as from a model that records every call."""
-    other = load(FIXTURES / "tiny_dyn.pte", device=device)
-    steps = [*range(9, 17), 12, 13, 14, 14, 40, 41, 3, 4, 5, 6, *range(60, 70)]
-    for m in (model, other):
-        m.reset()
-        m.run([np.asarray([PROMPT * 8]), np.asarray([0])])
-    for i, pos in enumerate(steps):
-        if i % 11 == 10:
-            logits = [m.run([np.asarray([[i]]), np.asarray([pos])])[0] for m in (model, other)]
-            assert (logits[0] == logits[1]).all()
-        other.runners[0].executor._stale = True
-        ids = [m.finish(m.start([i], pos)) for m in (model, other)]
-        assert ids[0] == ids[1], f"step {i} at {pos}"
-
-
-@pytest.mark.parametrize("name", ["record", "send"])
-def test_a_step_that_fails_has_not_moved(name: str, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its position is set by the next call, whichever kind that is."""
-    for again in (False, True):
-        model.reset()
-        model.run([np.asarray([PROMPT]), np.asarray([0])])
-        wanted = [model.finish(model.start([5], pos)) for pos in (9, 10)]
-
-        def fail(*args: object) -> None:
-            raise DeviceError("injected")
-
-        model.finish(model.start([5], 9))
-        model.runners[0].executor._stale = True  # nothing is recorded yet
-        with monkeypatch.context() as patched:
-            patched.setattr(model.device, name, fail)
-            with pytest.raises(DeviceError, match="injected"):
-                model.start([5], 10)
-        if again:
-            assert model.run([np.asarray([[5]]), np.asarray([10])])[0].argmax() == wanted[1]
-        assert model.finish(model.start([5], 10)) == wanted[1]
 
 
 def test_numbers_that_stop_being_finite(device: Device, tmp_path: Path) -> None:

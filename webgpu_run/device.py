@@ -240,23 +240,12 @@ class Device:
             commands = encoder.finish()  # alive until it is submitted
             return self.native.submit(commands._internal)
 
-    def record(self, dispatches: Iterable[Dispatch], before: Iterable[Copy] = (), after: Iterable[Copy] = ()) -> Any:
-        """One pass of dispatches, with copies around it, to be sent once."""
-        self.check()
-        with self._errors("recording"):
-            return self.native.record(before, dispatches, after)
-
-    def send(self, recorded: Any) -> Any:
-        """Put what was recorded in the queue; what it gives names the submission."""
+    def call(self, dispatches: Iterable[Dispatch], before: Iterable[Copy] = (), after: Iterable[Copy] = ()) -> Any:
+        """Put one pass of dispatches, with copies around it, in the queue; what it gives names the submission."""
         self.check()
         self._pending = 0
         with self._errors("submit"):
-            self.native.try_device()  # it may have been lost since then, and a submit would abort the process
-            return self.native.submit(recorded)
-
-    def call(self, dispatches: Iterable[Dispatch]) -> Any:
-        """Record and send at once."""
-        return self.send(self.record(dispatches))
+            return self.native.submit(self.native.record(before, dispatches, after))
 
     def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
         """What a submission copied to a staging buffer, as soon as it is done."""

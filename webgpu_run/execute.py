@@ -25,8 +25,6 @@ from .shapes import Dims, align, prod
 __all__ = ["SLOTS", "CallStats", "Dispatch", "Executor", "Progress", "Ticket", "host_clock"]
 SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
 _QUERIES = 4096  # timestamps of a query set, at most
-_STOCK = 4  # calls that are recorded at a time, at most
-_NUMBERS = 1 << 16  # that a slot can be set to on the device
 # On a software adapter the device takes the processor from us: that is waiting too, and wall time would call it ours.
 # (Windows counts a thread's time in ticks of 16 ms.)
 host_clock = time.perf_counter_ns if os.name == "nt" else time.thread_time_ns
@@ -60,9 +58,6 @@ class CallStats:
     read_bytes: int = 0
     dispatches: int = 0
     timed: list[Dispatch] = field(default_factory=list)
-
-
-_Moves = tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -110,11 +105,6 @@ class Executor:
         self._commands: list[_Command] = []
         self._handles: list[native.Dispatch] = []
         self._stale = True
-        self._moves: _Moves = ()  # slots that the next call sets on the device, and to what
-        self._numbers: Any = None  # a buffer of 0, 1, 2, ...
-        self._stock: dict[Any, list[Any]] = {}  # recorded and not sent yet
-        self._alike: Any = None  # what the last recorded calls had in common
-        self._ahead = 1  # how many they were
         self._pending: dict[int, list[_Command]] = {}
         self._layers: dict[int, int] = {}  # node -> layers of its images that are bound
         self._pending_layers: dict[int, int] = {}
@@ -283,31 +273,17 @@ class Executor:
 
     def write_arena(self, stats: CallStats) -> None:
         """One write of what changed since the last one, or none."""
-        self._moves = ()
         if self._changed:
             lo, hi = self._changed[0] & ~3, align(self._changed[1], 4)
             self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
             self._changed = None  # only now: a write that failed is tried again by the next call
             stats.arena_bytes += hi - lo
 
-    def move_slots(self, stats: CallStats) -> None:
-        """The same, but where only SymInts have changed the next call copies them from a table on the device: a write
-        takes wgpu a buffer of its own."""
-        lo, hi = (at // 4 for at in self._changed or (0, 0))
-        self._moves = tuple(enumerate(self._slots[lo:hi], lo))
-        if hi > len(self._slots) or not all(0 <= value < _NUMBERS for _, value in self._moves):
-            self.write_arena(stats)
-        elif self._moves and self._numbers is None:
-            self._numbers = self.device.buffer(4 * _NUMBERS, "numbers")
-            self.device.write(self._numbers, np.arange(_NUMBERS, dtype=np.int32))
-        stats.arena_bytes += 4 * len(self._moves)
-
     def commands(self) -> list[_Command]:
         """The command stream of the current plans."""
         if self._stale:
             self._commands = [c for i, commands in enumerate(self._lists) if i not in self._skipped for c in commands]
             self._handles = [c.handles for c in self._commands]
-            self._stock.clear()
             self._stale = False
         return self._commands
 
@@ -322,51 +298,24 @@ class Executor:
         stats.dispatches += len(commands)
         timed = timed and device.timestamps
         source, live = self.resident.source, self.engine.live
-        before = tuple((source(x), 0, source(target), 0, prod(live[target]) * 4) for x, target in feed)
+        before = [(source(x), source(target), prod(live[target]) * 4) for x, target in feed]
         self._calls ^= 1  # two calls may be in flight: each has staging buffers of its own
-        turn, after = self._calls, self._readback(self._calls)
-        stats.read_bytes += sum(copy[-1] for copy in after)
-        reads = tuple((v, live[v], self._staging.get((v, turn))) for v in self.readbacks)
+        reads, after = [], []
+        for v in self.readbacks:
+            dims = live[v]
+            nbytes = prod(dims) * 4
+            key = (v, self._calls)
+            if nbytes:
+                if key not in self._staging:
+                    most = prod(self.graph.tensors[v].max_dims) * 4
+                    self._staging[key] = device.buffer(most, "readback", read=True)
+                after.append((source(v), self._staging[key], nbytes))
+            reads.append((v, dims, self._staging.get(key)))
+            stats.read_bytes += nbytes
         if timed:
             self._make_queries(len(commands), stats)
-            submission = self._submit_timed((*before, *self._moved(self._moves)), commands, after)
-        else:
-            submission = device.send(self._next(self._moves, before, turn))
-        if self._moves:
-            self._moves, self._changed = (), None  # only now, as above
-        return Ticket(reads, submission, commands if timed else ())
-
-    def _readback(self, turn: int) -> tuple[native.Copy, ...]:
-        """Copies of the outputs into staging buffers."""
-        found = []
-        for v in self.readbacks:
-            nbytes = prod(self.engine.live[v]) * 4
-            if nbytes:
-                if (v, turn) not in self._staging:
-                    most = prod(self.graph.tensors[v].max_dims) * 4
-                    self._staging[(v, turn)] = self.device.buffer(most, "readback", read=True)
-                found.append((self.resident.source(v), 0, self._staging[(v, turn)], 0, nbytes))
-        return tuple(found)
-
-    def _moved(self, moves: _Moves) -> tuple[native.Copy, ...]:
-        return tuple((self._numbers, 4 * value, self._arena_buffer, 4 * slot, 4) for slot, value in moves)
-
-    def _next(self, moves: _Moves, before: Sequence[native.Copy], turn: int) -> Any:
-        """This call, recorded. A call leaves nothing of what recording needs in the processor's caches, so a second one
-        right behind the first costs two thirds of it: while calls are alike, with positions one further each, more and
-        more are recorded at a time.
-        """
-        key = (moves, before, self.readbacks, turn)
-        if not self._stock.get(key):
-            self._stock.clear()
-            alike = (len(moves), before, self.readbacks)
-            self._ahead = min(2 * self._ahead, _STOCK) if alike == self._alike else 1
-            self._alike = alike
-            for i in range(self._ahead):
-                later, other = tuple((slot, min(value + i, _NUMBERS - 1)) for slot, value in moves), turn ^ (i & 1)
-                made = self.device.record(self._handles, (*before, *self._moved(later)), self._readback(other))
-                self._stock.setdefault((later, before, self.readbacks, other), []).append(made)
-        return self._stock[key].pop()
+            return Ticket(tuple(reads), self._submit_timed(before, commands, after), commands)
+        return Ticket(tuple(reads), device.call(self._handles, before, after))
 
     def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
         """Wait for a submitted call and read its outputs."""
@@ -402,8 +351,8 @@ class Executor:
     ) -> Any:
         """A pass a dispatch, each between two timestamps."""
         encoder = self.device.handle.create_command_encoder()
-        for copy in before:
-            encoder.copy_buffer_to_buffer(*copy)
+        for source, target, nbytes in before:
+            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
         each = _QUERIES // 2
         for i, c in enumerate(commands):
             writes = {
@@ -419,8 +368,8 @@ class Executor:
             compute.end()
         for (queries, resolved), first in zip(self._queries, range(0, len(commands), each), strict=False):
             encoder.resolve_query_set(queries, 0, 2 * min(each, len(commands) - first), resolved, 0)
-        for copy in after:
-            encoder.copy_buffer_to_buffer(*copy)
+        for source, target, nbytes in after:
+            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
         return self.device.submit(encoder)
 
     def _collect_times(self, commands: Sequence[_Command], stats: CallStats) -> None:

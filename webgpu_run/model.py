@@ -64,14 +64,12 @@ class Runner:
         """Queue a call that gives the next id, chosen as the last input says; `fed`: its token is that of the last."""
         assert self.pick is not None
         ids, chosen = self.graph.input_ids[0], self.pick.outs[0]
-        self._ready(inputs, stats, (ids,) if fed else (), moving=True)
+        self._ready(inputs, stats, (ids,) if fed else ())
         self.executor.skip(frozenset())
         self.executor.readbacks = (chosen,)
         return self.executor.submit(stats, timed=timed, feed=((chosen, ids),) if fed else ())
 
-    def _ready(
-        self, inputs: Sequence[Array], stats: CallStats, fed: Sequence[int] = (), *, moving: bool = False
-    ) -> None:
+    def _ready(self, inputs: Sequence[Array], stats: CallStats, fed: Sequence[int] = ()) -> None:
         start, host = time.perf_counter_ns(), host_clock()
         self.delta = self.engine.resize(inputs, self._prepare)
         self.executor.commit()
@@ -80,7 +78,7 @@ class Runner:
             stats.host_ns -= host_clock() - host
         self._first = False
         self.executor.upload(inputs, stats, fed=fed)
-        (self.executor.move_slots if moving else self.executor.write_arena)(stats)
+        self.executor.write_arena(stats)
 
     def _prepare(self, delta: Delta) -> None:
         if self._first:  # nothing has been prepared yet: build made the plans, this makes what they need

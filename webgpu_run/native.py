@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-Copy = tuple[Any, int, Any, int, int]  # a buffer and where in it, twice: from and to; bytes
+Copy = tuple[Any, Any, int]  # buffers from and to, bytes
 Staging = tuple[tuple[Any, Any, Any], ...]  # what copies rows of a buffer into layers of a texture
 Dispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
 LATE = 5.0  # seconds for a callback that another thread's poll, one of wgpu-py's own, took and has yet to make
@@ -51,8 +51,8 @@ class Native:
         lib, null = self._lib, self._ffi.NULL
         encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
         copy = lib.wgpuCommandEncoderCopyBufferToBuffer
-        for source, at, target, to, nbytes in before:
-            copy(encoder, source._internal, at, target._internal, to, nbytes)
+        for source, target, nbytes in before:
+            copy(encoder, source._internal, 0, target._internal, 0, nbytes)
         one_pass = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
         set_pipeline, set_group, dispatch, end, release = (
             lib.wgpuComputePassEncoderSetPipeline,
@@ -75,8 +75,8 @@ class Native:
             dispatch(one_pass, x, y, z)
         end(one_pass)
         release(one_pass)
-        for source, at, target, to, nbytes in after:
-            copy(encoder, source._internal, at, target._internal, to, nbytes)
+        for source, target, nbytes in after:
+            copy(encoder, source._internal, 0, target._internal, 0, nbytes)
         return self._ffi.gc(self._libf.wgpuCommandEncoderFinish(encoder, null), lib.wgpuCommandBufferRelease)
 
     def staging(self, buffer: Any, texture: Any, width: int, rows: int, height: int) -> Staging:
@@ -96,12 +96,6 @@ class Native:
     def stage(self, encoder: Any, staging: Staging) -> None:
         for copy in staging:
             self._lib.wgpuCommandEncoderCopyBufferToTexture(encoder, *copy)
-
-    def try_device(self) -> None:
-        """Raises where the device is lost, which is told only to who uses it."""
-        lib, null = self._lib, self._ffi.NULL
-        encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
-        lib.wgpuCommandBufferRelease(self._libf.wgpuCommandEncoderFinish(encoder, null))
 
     def until(self, submission: Any = None) -> None:
         """Block until this submission is done, or all of them."""
