@@ -104,7 +104,7 @@ def expected(
     if m == 1 and splits == 1:
         each = max(near, 2) if count % 8 or near == 3 else 4
     # columns that are not there: of a strip that is not full, or of one that is not there itself
-    edge = count % (1 if tiled else each) > 0 or any(n % (4 * profile.lanes >> swiglu) for n in widths)
+    edge = m == 1 or count % (1 if tiled else each) > 0 or any(n % (4 * profile.lanes >> swiglu) for n in widths)
     flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, edge)
     kept = dict(zip(ENDS, map(int, flags), strict=True))
     consts = {

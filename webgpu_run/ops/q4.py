@@ -322,7 +322,8 @@ def linear_steps(
     if tiled(m, limits):  # x from storage, so all rows at once; still whole windows, which fewer rows will need
         kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
         consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")}
-    full = sum(strips) % each == 0 and not any(n % (limits.profile.lanes * (2 if swiglu else 4)) for n in widths)
+    # with one row the checks of what is stored cost nothing
+    full = m > 1 and sum(strips) % each == 0 and not any(n % (limits.profile.lanes * (4 >> swiglu)) for n in widths)
     consts |= {"OUTS": len(outs), "BIAS": int(bias), "RESIDUAL": int(residual is not None), "EDGE": int(not full)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", residual or "")]
     rename += [(f"out{i}", name) for i, name in enumerate(outs)]
