@@ -11,6 +11,7 @@ What disturbs the machine for longer than a call disturbs both.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -41,7 +42,7 @@ class Version:
         command = [sys.executable, "-c", CHILD, str(model.resolve())]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            command, cwd=tree, env={"PYTHONPATH": str(tree)}, stdin=pipe, stdout=pipe, text=True
+            command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, stdin=pipe, stdout=pipe, text=True
         )
 
     def seconds(self, seq: int, pos: int, times: int) -> float:
