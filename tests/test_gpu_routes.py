@@ -102,7 +102,7 @@ def test_few_rows_are_not_tiled(device: Device) -> None:
 
 
 def test_rows_past_the_layers_of_an_image(device: Device) -> None:
-    """More rows than an image holds come through windows, fewer through the image, few through windows again."""
+    """More rows than an image holds come through windows, fewer are copied into it, few are normalised into it."""
     op, case = load_all()["wr.linear_q4gsw.1"], _fused_case(70, 64, (64,), 64, 17, 16, 1, norm=True, res=True)
     narrow = with_limits(device, profile=SOFTWARE, software=True, max_layers=1, uniform_align=32)
     if not narrow.limits.subgroups:

@@ -51,10 +51,10 @@ def args_at(graph: Graph, node: Node, live: Mapping[int, Dims]) -> Args:
     return Args(dims, node.attrs, dtypes=dtypes, slots=node.slots)
 
 
-def largest(scratch: Iterable[tuple[tuple[int, str], Resource]]) -> dict[str, Resource]:
-    """One resource a name that has room for every node's: (node, name) -> what that node needs."""
+def largest(scratch: Iterable[tuple[str, Resource]]) -> dict[str, Resource]:
+    """One resource a name, with room for what every node needs of it."""
     found: dict[str, Resource] = {}
-    for (_, name), resource in scratch:
+    for name, resource in scratch:
         room = found.setdefault(name, resource)
         nbytes = max(room.nbytes, resource.nbytes)
         if room.texture and resource.texture:
@@ -70,7 +70,7 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
     """Bytes a graph will allocate: weights as the file has them, or widened where kernels read them so; the rest."""
     graph = engine.graph
     weights: dict[Hashable, int] = {}
-    scratch: dict[tuple[int, str], Resource] = {}
+    scratch: list[tuple[str, Resource]] = []
     caches = 0
     for node in graph.nodes:
         for name, v in node.tensors.items():
@@ -84,10 +84,10 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
             if resource.state:
                 caches += resource.nbytes
             else:
-                scratch[(node.index, name)] = resource
+                scratch.append((name, resource))
     caches += sum(prod(t.max_dims) * 4 for t in graph.tensors.values() if t.mutable and t.root == t.id)
     activations = sum(Memory(graph, activation_sizes(engine)).sizes)
-    activations += sum(resource.nbytes for resource in largest(scratch.items()).values())
+    activations += sum(resource.nbytes for resource in largest(scratch).values())
     return {"weights": sum(weights.values()), "activations": activations, "caches": caches}
 
 

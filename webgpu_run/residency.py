@@ -115,7 +115,7 @@ class Residency:
                 else:
                     self._scratch[(node.index, name)] = resource
         # dispatches of one pass run in order and scratch outlives no node, so all nodes share one of each name
-        shared = largest(self._scratch.items())
+        shared = largest((name, resource) for (_, name), resource in self._scratch.items())
         made = {name: self._make_scratch(name, resource) for name, resource in shared.items()}
         self._owned |= {(index, name): made[name] for index, name in self._scratch}
         for v, tensor in graph.tensors.items():

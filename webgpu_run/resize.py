@@ -89,8 +89,7 @@ class Engine:
         syms = {}
         for index in self._data_nodes:
             node = self.graph.nodes[index]
-            dims = {name: self.live[v] for name, v in node.tensors.items()}
-            value = self._plan(node, dims, node.attrs, data).sym
+            value = self.plan(node, {}, {}, data).sym
             if value is not None and value != self.syms[node.outs[0]]:
                 syms[node.outs[0]] = value
         return Delta({}, {}, syms)

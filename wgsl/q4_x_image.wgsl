@@ -1,5 +1,5 @@
 // Rows in an image, all of them at once, for subgroups of 8: lane j reads the four x at 4 j of a block, one texel, and hands
-// them round. For a software adapter that texel is a third of the work of four numbers from a uniform.
+// them round. For a software adapter that texel is half the work of four numbers from a uniform.
 // include: q4_float
 // include: sum8_subgroup
 @group(0) @binding(3) var t_x: texture_storage_2d_array<rgba32float, read>;

@@ -139,17 +139,13 @@ def stageable(k: int, limits: Limits) -> bool:
 
 
 def few_rows(k: int, limits: Limits) -> int:
+    """As many are read from a window, more are copied into an image."""
     return min(window_rows(k, limits), FEW_ROWS)
 
 
 def held(m: int, limits: Limits) -> bool:
     """Whether so many rows fit an image."""
     return m <= STAGED_ROWS * limits.max_layers
-
-
-def staged(m: int, k: int, limits: Limits) -> bool:
-    """Whether so many rows are copied into an image."""
-    return stageable(k, limits) and few_rows(k, limits) < m and held(m, limits)
 
 
 def bound_rows(m: int, k: int, limits: Limits, *, nbytes: int = 4, rounded: bool = False) -> int:
@@ -211,7 +207,7 @@ def source(
 ) -> Source:
     """Many rows are normalised and rounded once, into scratch: cheaper than every strip doing it for itself."""
     if m > 1 and stageable(k, limits) and held(m, limits) and not rounded:
-        stage = Stage(x, "rows", m, k // 4) if staged(m, k, limits) else None
+        stage = Stage(x, "rows", m, k // 4) if m > few_rows(k, limits) else None
         if norm is not None:
             return Source("ready", steps=(_norm_step(m, k, eps, x, norm, stage, limits),), form="image")
         if stage:
