@@ -112,7 +112,7 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
     assert prefill["ttft_ms"] > 0
     assert decode["ttft_ms"] is None
     assert [len(sample) for sample in decode["token_ms"]] == [3, 3, 3]
-    assert sum(decode["token_ms"][0]) == pytest.approx(decode["wall_ms"][0], rel=1e-3)
+    assert 0.5 * decode["wall_ms"][0] < sum(decode["token_ms"][0]) <= decode["wall_ms"][0]  # shares of submissions
 
 
 class Page(HTMLParser):

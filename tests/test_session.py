@@ -73,7 +73,7 @@ def test_how_to_choose_is_asked_anew_every_time(model: Model) -> None:
     runner = model.runners[0]
     before = runner.engine.planned
     for index in range(5):
-        session.advance(7, samplers[3], index, more=index < 4)
+        session.advance(7, samplers[3], index, left=4 - index)
     assert runner.engine.planned == before
 
 
@@ -94,9 +94,9 @@ def test_numbers_that_stop_being_finite(device: Device, tmp_path: Path) -> None:
         model.reset()
         session = Session(model, ahead=True)
         session.prefill([3, 5])
-        assert 0 <= session.advance(7, sampler, 0, more=False) < 512
+        assert 0 <= session.advance(7, sampler, 0, left=0) < 512
         with pytest.raises(CheckError, match=r"gave \d+ NaN"):
-            session.advance(token, sampler, 1, more=True)
+            session.advance(token, sampler, 1, left=3)
 
 
 def test_a_reply_can_be_taken_back(model: Model) -> None:
@@ -237,7 +237,7 @@ def test_checks_pass_on_every_kind_of_file(path: Path, fuse: bool, device: Devic
 
 def test_an_id_that_is_on_the_device_is_not_sent_again(model: Model) -> None:
     """Only while nothing else has run; any other id is sent."""
-    chosen = model.finish(model.start([3], 0))
+    (chosen,) = model.finish(model.start([3], 0))
     for ids, between, sent in (([chosen], False, 0), ([3], False, 4), ([chosen], True, 4)):
         model.finish(model.start([3], 0))
         if between:
@@ -253,4 +253,4 @@ def test_no_step_ahead_where_a_software_driver_has_all_processors(
     for software, threads, ahead in ((True, "2", False), (True, "0", True), (False, "2", True)):
         monkeypatch.setenv("LP_NUM_THREADS", threads)
         monkeypatch.setattr(type(model.device.adapter), "software", software)
-        assert Session(model).ahead is ahead
+        assert Session(model).decoder.ahead is ahead

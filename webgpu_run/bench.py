@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .decode import Decoder
 from .device import Device
 from .errors import ShapeError
 from .execute import CallStats
 from .graph import Graph
-from .model import Model
+from .model import GREEDY, Model
 from .op import Array
 from .pte import Method, Program, Tensor
 from .resize import Engine
@@ -174,6 +175,7 @@ class Bench:
         self.model, self.reach = model, reach
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
+        self._decoder = Decoder(model)
 
     def turn(self, made: Measured, warmup: int) -> None:
         """One round of a trial: warm-up, a sample, and now and then GPU times."""
@@ -241,20 +243,17 @@ class Bench:
         return _sample(wall, stats)
 
     def _decode(self, trial: Trial) -> Sample:
-        """Greedy steps; each token's time ends when its id is on the host."""
+        """Greedy steps; each token's time ends when its id is on the host, or is its share of what came together."""
         model, position, stats, came = self.model, trial.depth, list[CallStats](), list[int]()
         start = last = time.perf_counter_ns()
         if model.chooses:
-            ahead, waiting = model.device.overlaps, model.start(self._ids(position, position + 1), position)
-            for i in range(1, trial.tokens + 1):
-                started = model.start(None, position + i) if ahead and i < trial.tokens else None
-                model.finish(waiting)
-                now = time.perf_counter_ns()
-                came.append(now - last)
-                last = now
-                stats.append(waiting.stats)
-                if i < trial.tokens:
-                    waiting = started or model.start(None, position + i)
+            token = self._ids(position, position + 1)[0]
+            for i in range(trial.tokens):
+                got = self._decoder.next(token, position + i, lambda _: GREEDY, left=trial.tokens - 1 - i)
+                came.append(got.wall_ns)
+                stats.append(got.stats)
+                token = got.id
+            last = time.perf_counter_ns()
         else:
             ids = self._ids(position, position + 1)
             for i in range(trial.tokens):

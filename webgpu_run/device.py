@@ -10,7 +10,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from . import kernel as kernels
 from .adapters import THREADS, Adapter, load_wgpu, pick
 from .errors import DeviceError
 from .kernel import Consts, Kernel
-from .native import Copy, Dispatch, Native
+from .native import Native, Part
 from .op import GPU, PLAIN, SOFTWARE, Array, Limits
 from .shapes import align
 
@@ -240,12 +240,12 @@ class Device:
             commands = encoder.finish()  # alive until it is submitted
             return self.native.submit(commands._internal)
 
-    def call(self, dispatches: Iterable[Dispatch], before: Iterable[Copy] = (), after: Iterable[Copy] = ()) -> Any:
-        """Put one pass of dispatches, with copies around it, in the queue; what it gives names the submission."""
+    def call(self, *parts: Part) -> Any:
+        """Put passes of dispatches, with copies around them, in the queue; what it gives names the submission."""
         self.check()
         self._pending = 0
         with self._errors("submit"):
-            return self.native.submit(self.native.record(before, dispatches, after))
+            return self.native.submit(self.native.record(parts))
 
     def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
         """What a submission copied to a staging buffer, as soon as it is done."""

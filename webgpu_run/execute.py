@@ -6,8 +6,8 @@ import os
 import struct
 import time
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from .op import STAGED_ROWS, Array, Plan, Reach, Step
 from .residency import Progress, Residency
 from .resize import Delta, Engine
 from .shapes import Dims, align, prod
+from .stamps import Stamps
 
-__all__ = ["SLOTS", "CallStats", "Dispatch", "Executor", "Progress", "Ticket", "host_clock"]
+__all__ = ["SLOTS", "TURNS", "CallStats", "Dispatch", "Executor", "Progress", "Ticket", "Turn", "host_clock"]
 SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
-_QUERIES = 4096  # timestamps of a query set, at most
+TURNS = 8  # of one submission, at most
 # On a software adapter the device takes the processor from us: that is waiting too, and wall time would call it ours.
 # (Windows counts a thread's time in ticks of 16 ms.)
 host_clock = time.perf_counter_ns if os.name == "nt" else time.thread_time_ns
@@ -59,6 +60,13 @@ class CallStats:
     dispatches: int = 0
     timed: list[Dispatch] = field(default_factory=list)
 
+    def share(self, turns: int) -> CallStats:
+        """What one of so many turns, all alike, took."""
+        if turns == 1:
+            return self
+        counts = {f.name: getattr(self, f.name) // turns for f in fields(self) if f.name != "timed"}
+        return CallStats(**counts)
+
 
 @dataclass(slots=True)
 class _Command:
@@ -67,6 +75,15 @@ class _Command:
     step: Step
     params_at: int  # where its uniforms are in the arena
     objects: tuple[Any, Any]  # keeps the wgpu objects behind the handles alive
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of the current plans; one of several in a submission has slots and inputs of its own."""
+
+    feed: tuple[tuple[int, int], ...] = ()  # tensors, and those that they are copied to first, on the device
+    slots: Sequence[int] = ()
+    inputs: tuple[tuple[int, Array], ...] = ()  # as the device takes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +126,10 @@ class Executor:
         self._layers: dict[int, int] = {}  # node -> layers of its images that are bound
         self._pending_layers: dict[int, int] = {}
         self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, the first position past what is bound) -> nodes
-        self._staging: dict[tuple[int, int], Any] = {}
+        self._staging: dict[tuple[int, int, bool], Any] = {}
+        self._later: Any = None  # slots and inputs of the turns of a submission
         self._calls = 0
-        self._queries: list[tuple[Any, Any]] = []  # query sets and the buffers they are resolved to, as many as needed
+        self._stamps = Stamps(device)
         self.readbacks: tuple[int, ...] = self.graph.output_ids
         self._skipped: frozenset[int] = frozenset()
         # an input that only SymInts are read from never has to reach the device
@@ -152,7 +170,7 @@ class Executor:
         fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0, ()) for c in commands}
         fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
         if fresh:
-            self.device.call(fresh.values())
+            self.device.call(((), fresh.values(), ()))
             self.device.wait()
             self.device.compiled |= fresh.keys()
 
@@ -261,23 +279,25 @@ class Executor:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def upload(self, inputs: Sequence[Array], stats: CallStats, *, fed: Sequence[int] = ()) -> None:
-        """Live bytes of the inputs that the device reads, 64-bit ones narrowed; those in `fed` are there already."""
+    def upload(self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = ()) -> None:
+        """Live bytes of the inputs that the device reads, 64-bit ones narrowed; those of `there` it has, or will."""
         for v, array in zip(self.graph.input_ids, inputs, strict=True):
-            if v not in self._inputs or v in fed:
+            if v not in self._inputs or v in there:
                 continue
             data = np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
             if data.nbytes:
                 self.device.write(self.buffers[self.graph.tensors[v].root], data)
                 stats.upload_bytes += data.nbytes
 
-    def write_arena(self, stats: CallStats) -> None:
-        """One write of what changed since the last one, or none."""
+    def write_arena(self, stats: CallStats, first: int = 0) -> None:
+        """One write of what changed since the last one, or none; what is before `first` stays to be written."""
         if self._changed:
-            lo, hi = self._changed[0] & ~3, align(self._changed[1], 4)
-            self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
-            self._changed = None  # only now: a write that failed is tried again by the next call
-            stats.arena_bytes += hi - lo
+            lo, hi = max(first, self._changed[0] & ~3), align(self._changed[1], 4)
+            if lo < hi:
+                self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
+                stats.arena_bytes += hi - lo
+            # only now: a write that failed is tried again by the next call
+            self._changed = (self._changed[0], first) if self._changed[0] < first else None
 
     def commands(self) -> list[_Command]:
         """The command stream of the current plans."""
@@ -291,31 +311,56 @@ class Executor:
         """Run the current plans; outputs at their live shapes."""
         return self.collect(self.submit(stats, timed=timed), stats)
 
-    def submit(self, stats: CallStats, *, timed: bool = False, feed: Sequence[tuple[int, int]] = ()) -> Ticket:
-        """Put the current plans in the queue. `feed` first copies one tensor into another, on the device."""
+    def submit(self, stats: CallStats, *, timed: bool = False, turns: Sequence[Turn] = (Turn(),)) -> Ticket:
+        """Put the current plans in the queue, once a turn; the outputs of several turns are stacked."""
         device = self.device
-        commands = self.commands()
-        stats.dispatches += len(commands)
-        timed = timed and device.timestamps
+        commands, count = self.commands(), len(turns)
+        stats.dispatches += len(commands) * count
         source, live = self.resident.source, self.engine.live
-        before = [(source(x), source(target), prod(live[target]) * 4) for x, target in feed]
         self._calls ^= 1  # two calls may be in flight: each has staging buffers of its own
-        reads, after = [], []
+        reads, outs = [], []
         for v in self.readbacks:
-            dims = live[v]
+            dims, key = live[v], (v, self._calls, count > 1)
             nbytes = prod(dims) * 4
-            key = (v, self._calls)
             if nbytes:
                 if key not in self._staging:
-                    most = prod(self.graph.tensors[v].max_dims) * 4
+                    most = prod(self.graph.tensors[v].max_dims) * 4 * (TURNS if count > 1 else 1)
                     self._staging[key] = device.buffer(most, "readback", read=True)
-                after.append((source(v), self._staging[key], nbytes))
-            reads.append((v, dims, self._staging.get(key)))
-            stats.read_bytes += nbytes
-        if timed:
-            self._make_queries(len(commands), stats)
-            return Ticket(tuple(reads), self._submit_timed(before, commands, after), commands)
-        return Ticket(tuple(reads), device.call(self._handles, before, after))
+                outs.append((source(v), self._staging[key], nbytes))
+            reads.append((v, (count, *dims) if count > 1 else dims, self._staging.get(key)))
+            stats.read_bytes += nbytes * count
+        parts: list[native.Part] = []
+        for k, (turn, before) in enumerate(zip(turns, self._set_up(turns, stats), strict=True)):
+            before += [(source(x), 0, source(target), 0, prod(live[target]) * 4) for x, target in turn.feed]
+            after = [(x, 0, staging, k * nbytes, nbytes) for x, staging, nbytes in outs]
+            parts.append((before, self._handles, after))
+        if timed and device.timestamps:
+            self._ready_stamps(stats)
+            return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), commands)
+        submission = device.call(*parts)
+        if count > 1:
+            self._changed = None  # the last turn has put there what the arena holds
+        return Ticket(tuple(reads), submission)
+
+    def _set_up(self, turns: Sequence[Turn], stats: CallStats) -> list[list[native.Copy]]:
+        """The copies that give each turn its slots and inputs, which are written at once."""
+        if len(turns) == 1:
+            return [[]]
+        if self._later is None:
+            words = sum(prod(self.graph.tensors[v].max_dims) for v, _ in turns[0].inputs)
+            self._later = self.device.buffer(TURNS * 4 * (SLOTS + words), "turns")
+        data, copies = bytearray(), list[list[native.Copy]]()
+        for turn in turns:
+            parts = [(self._arena_buffer, struct.pack(f"<{len(turn.slots)}i", *turn.slots))]
+            parts += [(self.buffers[self.graph.tensors[v].root], x.tobytes()) for v, x in turn.inputs]
+            copies.append([])
+            for target, part in parts:
+                if part:
+                    copies[-1].append((self._later, len(data), target, 0, len(part)))
+                    data += part
+        self.device.write(self._later, bytes(data))
+        stats.arena_bytes += len(data)
+        return copies
 
     def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
         """Wait for a submitted call and read its outputs."""
@@ -332,55 +377,18 @@ class Executor:
             self._collect_times(ticket.commands, stats)
         return outs
 
-    def _make_queries(self, count: int, stats: CallStats) -> None:
-        """Query sets for so many dispatches; making and first using them takes milliseconds that are not the call's."""
-        start, host, first = time.perf_counter_ns(), host_clock(), not self._queries
-        use, handle = self.device.wgpu.BufferUsage, self.device.handle
-        while len(self._queries) * _QUERIES < 2 * count:
-            resolved = handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
-            self._queries.append((handle.create_query_set(type="timestamp", count=_QUERIES), resolved))
-        if first and self._commands:
-            nothing = replace(self._commands[0], step=replace(self._commands[0].step, grid=(0, 0, 0)))
-            self._submit_timed((), [nothing], ())
-            self._collect_times([nothing], CallStats())
+    def _ready_stamps(self, stats: CallStats) -> None:
+        """Making and first using query sets takes milliseconds that are not the call's."""
+        start, host = time.perf_counter_ns(), host_clock()
+        if not self._stamps.ready(len(self._commands)) and self._commands:
+            nothing = ((), [(*self._handles[0][:2], 0, 0, 0, ())], ())
+            self._stamps.submit(nothing, [self._commands[0].objects])
+            self._stamps.read(1)
         stats.compile_ns += time.perf_counter_ns() - start
         stats.host_ns -= host_clock() - host
 
-    def _submit_timed(
-        self, before: Sequence[native.Copy], commands: Sequence[_Command], after: Sequence[native.Copy]
-    ) -> Any:
-        """A pass a dispatch, each between two timestamps."""
-        encoder = self.device.handle.create_command_encoder()
-        for source, target, nbytes in before:
-            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
-        each = _QUERIES // 2
-        for i, c in enumerate(commands):
-            writes = {
-                "query_set": self._queries[i // each][0],
-                "beginning_of_pass_write_index": i % each * 2,
-                "end_of_pass_write_index": i % each * 2 + 1,
-            }
-            self.device.native.stage(encoder._internal, c.handles[-1])
-            compute = encoder.begin_compute_pass(timestamp_writes=writes)
-            compute.set_pipeline(c.objects[0])
-            compute.set_bind_group(0, c.objects[1])
-            compute.dispatch_workgroups(*c.step.grid)
-            compute.end()
-        for (queries, resolved), first in zip(self._queries, range(0, len(commands), each), strict=False):
-            encoder.resolve_query_set(queries, 0, 2 * min(each, len(commands) - first), resolved, 0)
-        for source, target, nbytes in after:
-            encoder.copy_buffer_to_buffer(source, 0, target, 0, nbytes)
-        return self.device.submit(encoder)
-
     def _collect_times(self, commands: Sequence[_Command], stats: CallStats) -> None:
-        left = 16 * len(commands)
-        data = b""
-        for _, resolved in self._queries:
-            data += bytes(self.device.handle.queue.read_buffer(resolved, 0, min(left - len(data), _QUERIES * 8)))
-            if len(data) == left:
-                break
-        ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
-        for c, (begin, end) in zip(commands, ticks, strict=True):
+        for c, (begin, end) in zip(commands, self._stamps.read(len(commands)), strict=True):
             node = self.graph.nodes[c.node]
             ns = max(0, int(end) - int(begin))
             route, live = self.engine.plans[c.node].route, self.engine.live.get(node.outs[0], ())
@@ -392,7 +400,7 @@ class Executor:
     def execute_node(self, index: int) -> None:
         """Run one node alone; in order, these give what `execute` gives."""
         if self._lists[index]:
-            self.device.call([c.handles for c in self._lists[index]])
+            self.device.call(((), [c.handles for c in self._lists[index]], ()))
 
     def read(self, v: int) -> Array:
         """What a tensor holds now, at its live shape; memory is shared, so not for long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from . import tune as tuning
 from .checks import check_method, notes
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError, UsageError
-from .execute import CallStats, Executor, Progress, Ticket, host_clock
+from .execute import SLOTS, TURNS, CallStats, Executor, Progress, Ticket, Turn, host_clock
 from .interpreter import Interpreter
 from .op import Array
 from .resize import Delta, Engine
@@ -60,16 +60,34 @@ class Runner:
             return self.visitor(self, inputs, stats)
         return self.executor.execute(stats, timed=timed)
 
-    def start(self, inputs: Sequence[Array], stats: CallStats, *, fed: bool = False, timed: bool = False) -> Ticket:
-        """Queue a call that gives the next id, chosen as the last input says; `fed`: its token is that of the last."""
+    def start(
+        self, steps: Sequence[Sequence[Array]], stats: CallStats, *, fed: bool = False, timed: bool = False
+    ) -> Ticket:
+        """Queue calls that each give the next id, chosen as the last input says.
+
+        All but the first take the id of the one before them; so does the first if `fed`.
+        """
         assert self.pick is not None
-        ids, chosen = self.graph.input_ids[0], self.pick.outs[0]
-        self._ready(inputs, stats, (ids,) if fed else ())
+        ids, *_, how = self.graph.input_ids
+        chosen, first, last = self.pick.outs[0], steps[0], steps[-1]
+        feed = ((chosen, ids),)
+        there = {ids} if fed else set()
+        if len(steps) == 1:
+            self._ready(first, stats, there)
+            turns = [Turn(feed if fed else ())]
+        else:  # plans that fit the last fit them all, and slots and words are each one's own
+            self._ready([first[0], *last[1:]], stats, there | {how}, 4 * SLOTS)
+            turns = [
+                Turn(feed if fed or k else (), self.engine.moved(given), ((how, given[-1]),))
+                for k, given in enumerate(steps)
+            ]
         self.executor.skip(frozenset())
         self.executor.readbacks = (chosen,)
-        return self.executor.submit(stats, timed=timed, feed=((chosen, ids),) if fed else ())
+        return self.executor.submit(stats, timed=timed, turns=turns)
 
-    def _ready(self, inputs: Sequence[Array], stats: CallStats, fed: Sequence[int] = ()) -> None:
+    def _ready(
+        self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = (), arena_from: int = 0
+    ) -> None:
         start, host = time.perf_counter_ns(), host_clock()
         self.delta = self.engine.resize(inputs, self._prepare)
         self.executor.commit()
@@ -77,8 +95,8 @@ class Runner:
             stats.compile_ns += time.perf_counter_ns() - start
             stats.host_ns -= host_clock() - host
         self._first = False
-        self.executor.upload(inputs, stats, fed=fed)
-        self.executor.write_arena(stats)
+        self.executor.upload(inputs, stats, there)
+        self.executor.write_arena(stats, arena_from)
 
     def _prepare(self, delta: Delta) -> None:
         if self._first:  # nothing has been prepared yet: build made the plans, this makes what they need
@@ -89,10 +107,11 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A step in the queue."""
+    """Steps in the queue."""
 
     ticket: Ticket
     stats: CallStats
+    turns: int
 
 
 class Model:
@@ -173,28 +192,37 @@ class Model:
             and self.runners[0].visitor is None
         )
 
-    def start(self, ids: Sequence[int] | None, position: int, how: Array = GREEDY, *, timed: bool = False) -> Started:
+    @property
+    def most_turns(self) -> int:
+        """How many steps `start` takes at once: one, if a position decides more than what kernels find in a slot."""
+        return TURNS if self.runners[0].engine.only_slots else 1
+
+    def start(
+        self, ids: Sequence[int] | None, position: int, how: Sequence[Array] = (GREEDY,), *, timed: bool = False
+    ) -> Started:
         """Queue one step without waiting for it; None takes the id that the step before will have chosen.
 
-        `how` is what a sampler's `words` give.
+        `how` is what a sampler's `words` give. With several of them as many steps are queued, each of which takes the
+        one id that the step before it chose.
         """
         start = host_clock()
         stats = CallStats()
         fed = ids is None or list(ids) == [self._held]
         given = [_STAND_IN if fed else np.asarray([ids]), np.asarray([position])]
-        inputs = [*(given if fed and self._stepped else self._checked(given)), how]
-        ticket = self.runners[0].start(inputs, stats, fed=fed, timed=timed)
+        tokens, at = given if fed and self._stepped else self._checked(given)
+        steps = [(tokens, at + k, words) for k, words in enumerate(how)]
+        ticket = self.runners[0].start(steps, stats, fed=fed, timed=timed)
         self._stepped, self._held = given[0].shape == _STAND_IN.shape, None  # a shape that was checked; not known yet
         stats.host_ns += host_clock() - start
-        self._last = Started(ticket, stats)
+        self._last = Started(ticket, stats, len(how))
         return self._last
 
-    def finish(self, started: Started) -> int:
-        """The id that a started step chose."""
+    def finish(self, started: Started) -> list[int]:
+        """The ids that started steps chose."""
         start = host_clock()
         self.stats = stats = started.stats
-        chosen = int(self.runners[0].executor.collect(started.ticket, stats)[0][0])
-        self._held = chosen if started is self._last else None
+        chosen: list[int] = self.runners[0].executor.collect(started.ticket, stats)[0].reshape(-1).tolist()
+        self._held = chosen[-1] if started is self._last else None
         stats.host_ns += host_clock() - start
         return chosen
 

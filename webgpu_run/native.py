@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-Copy = tuple[Any, Any, int]  # buffers from and to, bytes
+Copy = tuple[Any, int, Any, int, int]  # a buffer and an offset, the same of the target, bytes
 Staging = tuple[tuple[Any, Any, Any], ...]  # what copies rows of a buffer into layers of a texture
 Dispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
+Part = tuple[Sequence[Copy], Iterable[Dispatch], Sequence[Copy]]  # one pass and the copies around it
 LATE = 5.0  # seconds for a callback that another thread's poll, one of wgpu-py's own, took and has yet to make
 
 
@@ -46,13 +47,22 @@ class Native:
         with self._ffi.from_buffer(data) as held:  # let go at once: an error's traceback would keep it
             self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, held, data.nbytes)
 
-    def record(self, before: Iterable[Copy], dispatches: Iterable[Dispatch], after: Iterable[Copy]) -> Any:
-        """A command buffer: copies, one pass (or one from each staging on), copies. Errors are raised in the end."""
+    def record(self, parts: Iterable[Part]) -> Any:
+        """A command buffer; a pass ends before each staging. Errors are raised in the end."""
         lib, null = self._lib, self._ffi.NULL
         encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
-        copy = lib.wgpuCommandEncoderCopyBufferToBuffer
-        for source, target, nbytes in before:
-            copy(encoder, source._internal, 0, target._internal, 0, nbytes)
+        for before, dispatches, after in parts:
+            self._copy(encoder, before)
+            self._pass(encoder, dispatches)
+            self._copy(encoder, after)
+        return self._ffi.gc(self._libf.wgpuCommandEncoderFinish(encoder, null), lib.wgpuCommandBufferRelease)
+
+    def _copy(self, encoder: Any, copies: Sequence[Copy]) -> None:
+        for source, at, target, to, nbytes in copies:
+            self._lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, source._internal, at, target._internal, to, nbytes)
+
+    def _pass(self, encoder: Any, dispatches: Iterable[Dispatch]) -> None:
+        lib, null = self._lib, self._ffi.NULL
         one_pass = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
         set_pipeline, set_group, dispatch, end, release = (
             lib.wgpuComputePassEncoderSetPipeline,
@@ -75,9 +85,6 @@ class Native:
             dispatch(one_pass, x, y, z)
         end(one_pass)
         release(one_pass)
-        for source, target, nbytes in after:
-            copy(encoder, source._internal, 0, target._internal, 0, nbytes)
-        return self._ffi.gc(self._libf.wgpuCommandEncoderFinish(encoder, null), lib.wgpuCommandBufferRelease)
 
     def staging(self, buffer: Any, texture: Any, width: int, rows: int, height: int) -> Staging:
         """Copies of so many rows of texels, `height` to a layer."""

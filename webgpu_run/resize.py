@@ -40,7 +40,7 @@ class Engine:
         self._unchecked = True  # no call has compared the positions with their bounds yet
         self._makers = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
-        self._only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
+        self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
         self._fixed = [self._never_changes(node) for node in graph.nodes]
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
@@ -64,7 +64,7 @@ class Engine:
                 self._check_live(v, new, f"input {i}")
                 dims[v] = new
                 dirty.update(dict.fromkeys(graph.readers.get(v, ())))
-        if not dims and self._only_slots:
+        if not dims and self.only_slots:
             delta = self._move(data)
         else:
             dirty.update(dict.fromkeys(self._data_nodes))
@@ -93,6 +93,10 @@ class Engine:
             if value is not None and value != self.syms[node.outs[0]]:
                 syms[node.outs[0]] = value
         return Delta({}, {}, syms)
+
+    def moved(self, inputs: Sequence[Array]) -> list[int]:
+        """What kernels would find in the SymInt slots for inputs of the shapes that are live; for `only_slots`."""
+        return self.slot_values(self._move(dict(zip(self.graph.input_ids, inputs, strict=True))).syms)
 
     def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
         """The node's plan for these shapes, checked against what its outputs can hold."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .decode import Decoder
 from .errors import CheckError, ShapeError, UnsupportedError
 from .execute import CallStats, Progress
-from .model import Model, Started
+from .model import Model
 from .op import Array
 from .pte import Method, Tensor
 from .sampling import Sampler
@@ -81,8 +82,7 @@ class Interface:
 class Session:
     """A model with a position in its KV cache.
 
-    `step` gives the logits of the last token. `advance` gives the id that the device itself chose, and, with `ahead`,
-    has queued the step after it by then.
+    `step` gives the logits of the last token, `advance` the id that the device itself chose.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Session:
         ahead: bool | None = None,
     ) -> None:
         self.model = model
-        self.ahead = model.device.overlaps if ahead is None else ahead
+        self.decoder = Decoder(model, ahead)
         self.guard = guard
         self.timed = timed
         self.observers = list(observers)
@@ -109,8 +109,6 @@ class Session:
         bounds = [b for runner in model.runners for plan in runner.engine.plans for b in plan.bounds]
         capacity = min([interface.capacity, *(b.high + interface.largest for b in bounds)])
         self.interface = Interface(interface.vocab, interface.largest, capacity)
-        self._queued: Started | None = None  # a step that took the id of the one before it
-        self._free_ns = 0  # when the call before ended
         self.chunk = min(chunk or interface.largest, interface.largest)
 
     @property
@@ -143,58 +141,44 @@ class Session:
 
     def step(self, ids: Sequence[int], phase: str = "decode") -> Array:
         """Run one call at the current position."""
-        self._settle()
+        self.decoder.settle()
         tokens = np.asarray([ids], self.model.inputs[0].dtype)
         position = np.asarray([self.position], self.model.inputs[1].dtype)
         start = time.perf_counter_ns()
         with self.guard():
             logits = self.model.run([tokens, position], timed=self.timed)[0]
-        self._record(phase, ids, start)
+        self._record(phase, ids, start, time.perf_counter_ns() - start, self.model.stats)
         row: Array = logits.reshape(-1, logits.shape[-1])[-1]
         if not np.isfinite(row.max()):  # a single NaN is the largest
             raise self._not_finite()
         return row
 
-    def advance(self, token: int, sampler: Sampler, index: int, *, more: bool) -> int:
-        """The id after this one, which is number `index` of the reply.
-
-        `more`: the step after it may be queued before it is known here.
-        """
-        # A queued step has been under way since the one before it ended.
-        start = self._free_ns if self._queued else time.perf_counter_ns()
+    def advance(self, token: int, sampler: Sampler, index: int, *, left: int = 0) -> int:
+        """The id after this one, which is number `index` of the reply; `left` is as `Decoder.next` takes it."""
+        # Observers look at the model as this call left it, so there the next one waits.
+        left = 0 if self.observers or self.timed else max(0, min(left, self.room - 1))
         with self.guard():
-            started, self._queued = self._queued, None
-            if not started:
-                started = self.model.start([token], self.position, sampler.words(index), timed=self.timed)
-            # Observers look at the model as this call left it, so there the next one waits.
-            if self.ahead and more and self.room > 1 and not self.observers and not self.timed:
-                self._queued = self.model.start(None, self.position + 1, sampler.words(index + 1))
-            chosen = self.model.finish(started)
-        self._record("decode", [token], start)
-        if not 0 <= chosen < self.interface.vocab:
+            got = self.decoder.next(
+                token, self.position, lambda k: sampler.words(index + k), left=left, timed=self.timed
+            )
+        self._record("decode", [token], got.start_ns, got.wall_ns, got.stats)
+        if not 0 <= got.id < self.interface.vocab:
             raise self._not_finite()
-        return chosen
+        return got.id
 
-    def _record(self, phase: str, ids: Sequence[int], start_ns: int) -> None:
-        self._free_ns = time.perf_counter_ns()
-        wall, shapes = self._free_ns - start_ns, ((1, len(ids)), (1,))
-        call = Call(len(self.calls), phase, len(ids), self.position, start_ns, wall, self.model.stats, shapes)
+    def _record(self, phase: str, ids: Sequence[int], start_ns: int, wall_ns: int, stats: CallStats) -> None:
+        shapes = ((1, len(ids)), (1,))
+        call = Call(len(self.calls), phase, len(ids), self.position, start_ns, wall_ns, stats, shapes)
         self.ids += ids
         self.calls.append(call)
         for observer in self.observers:
             observer(call)
 
-    def _settle(self) -> None:
-        """Wait for a queued step that turned out not to be needed; what it wrote lies past the position."""
-        queued, self._queued = self._queued, None
-        if queued:
-            self.model.finish(queued)
-
     def _not_finite(self) -> CheckError:
         """The error for the call just made, which names the op: it is run again, node by node."""
         from .numerics import blame
 
-        self._settle()
+        self.decoder.settle()
         call = self.calls[-1]
         tokens = np.asarray([self.ids[call.position :]], self.model.inputs[0].dtype)
         what = blame(self.model, [tokens, np.asarray([call.position], self.model.inputs[1].dtype)])
@@ -202,6 +186,7 @@ class Session:
 
     def rewind(self, position: int) -> None:
         """Forget what came after; rows of the KV cache past the position are never read."""
+        self.decoder.settle()
         del self.ids[position:]
 
 
@@ -254,6 +239,6 @@ class Reply:
             if self.reason:
                 return
             if self.session.model.chooses:
-                token = self.session.advance(token, self.sampler, len(self.ids), more=len(self.ids) + 1 < self.limit)
+                token = self.session.advance(token, self.sampler, len(self.ids), left=self.limit - len(self.ids) - 1)
             else:
                 token = self.sampler.pick(self.session.step([token]), len(self.ids))
