@@ -4,7 +4,8 @@
     python bench/against.py 29d9765 SmolLM2.pte --lens 16,64 --rounds 5
 
 The earlier revision is checked out into a temporary worktree. Each version has a process that loads the model once;
-then, test by test and round by round, both make the same call one after the other, from numpy array to numpy array.
+then, test by test and round by round, both make the same call one after the other: a prefill from numpy array to numpy
+array, a decode as the version itself makes greedy replies (before there were any: logits, and the largest of them).
 What disturbs the machine for longer than a call disturbs both.
 """
 
@@ -26,11 +27,34 @@ import sys, time
 import numpy as np
 from webgpu_run.model import load
 model = load(sys.argv[1])
+try:
+    from webgpu_run.sampling import Sampler
+    from webgpu_run.session import Reply, Session
+    session = Session(model)
+except ImportError:
+    session = None
+
+def logits(ids, position):
+    return model.run([np.asarray([ids]), np.asarray([position])])[0]
+
+def said(position, times):
+    # ids that follow as many ones; the first comes from the prefill
+    if session:
+        session.rewind(0)
+        yield from Reply(session, [1] * position, Sampler(), limit=times + 1)
+        return
+    last = logits([1] * position, 0)
+    for i in range(times + 1):
+        yield (chosen := int(last.reshape(-1, last.shape[-1])[-1].argmax()))
+        last = logits([chosen], position + i) if i < times else last
+
 for line in sys.stdin:
     seq, pos, times = map(int, line.split())
+    ids = said(pos, times) if seq == 1 else None
+    if ids:
+        next(ids)
     start = time.perf_counter()
-    for i in range(times):
-        model.run([np.ones((1, seq), np.int64), np.asarray([pos + i])])
+    list(ids) if ids else logits([1] * seq, pos)
     print(time.perf_counter() - start, flush=True)
 """
 
@@ -46,7 +70,7 @@ class Version:
         )
 
     def seconds(self, seq: int, pos: int, times: int) -> float:
-        """Of so many calls with so many tokens each, at one position after the other."""
+        """Of a prefill of `seq` tokens, or of so many decode steps of one."""
         assert self.process.stdin
         assert self.process.stdout
         print(seq, pos, times, file=self.process.stdin, flush=True)
@@ -74,7 +98,7 @@ def main() -> None:
     ap.add_argument("revision", help="the earlier version: anything git understands")
     ap.add_argument("model", type=Path)
     ap.add_argument("--lens", default="16,64", help="prefill lengths (default: 16,64)")
-    ap.add_argument("--steps", type=int, default=4, help="decode steps a turn (default: 4)")
+    ap.add_argument("--steps", type=int, default=12, help="decode steps a turn (default: 12)")
     ap.add_argument("--rounds", type=int, default=5, help="turns each (default: 5)")
     args = ap.parse_args()
     tests = {f"pp{n}": (int(n), 0, 1) for n in args.lens.split(",")} | {"tg": (1, 5, args.steps)}
