@@ -11,7 +11,7 @@ import pytest
 from graphs import bits, run
 from language import FIXTURES
 
-from webgpu_run.decode import TOGETHER_NS, Decoder
+from webgpu_run.decode import AHEAD_NS, TOGETHER_NS, Decoder
 from webgpu_run.device import Device
 from webgpu_run.errors import DeviceError, ShapeError
 from webgpu_run.execute import TURNS, CallStats
@@ -67,7 +67,8 @@ def test_as_many_steps_as_a_reader_waits_for(
     session.advance(2, sampler, 0)
     assert seen.turns == [1]  # how long a step takes is not known before the first
     session.rewind(0)
-    for step_ns, most in ((TOGETHER_NS // 1000, TURNS), (TOGETHER_NS // 3, 3), (TOGETHER_NS * 2, 1)):
+    together = AHEAD_NS if ahead else TOGETHER_NS
+    for step_ns, most in ((together // 1000, TURNS), (together // 3, 3), (together * 2, 1)):
         seen.turns.clear()
         paced(monkeypatch, step_ns)
         assert said(session, sampler) == want
@@ -146,8 +147,8 @@ def test_steps_into_rows_that_are_not_bound_yet(words: Array, device: Device) ->
     want = one_by_one(other, 124, TURNS, words)
     assert steps(runner, 124, TURNS, words) == want
     assert {image.used for image in runner.executor.resident.images} == {2}
-    assert steps(runner, 132, 3, words, fed=True) == [steps(other, 132 + k, 1, words, fed=True)[0] for k in range(3)]
-    following = [np.array([[9, 11]], np.int32), np.array([135], np.int32)]
+    assert steps(runner, 140, 3, words, fed=True) == [steps(other, 140 + k, 1, words, fed=True)[0] for k in range(3)]
+    following = [np.array([[9, 11]], np.int32), np.array([143], np.int32)]
     assert bits(run(runner, following)) == bits(run(other, following))
 
 

@@ -15,6 +15,7 @@ from .model import Model, Started
 from .op import Array
 
 TOGETHER_NS = 66_000_000  # what tokens that come together may take: text still grows fifteen times a second
+AHEAD_NS = TOGETHER_NS // 4  # the same where the host's work is hidden, and more than these are run in vain at an end
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +72,5 @@ class Decoder:
 
     def _words(self, words: Callable[[int], Array], first: int, end: int) -> list[Array]:
         """Of the steps from here that go together; the very first, which may compile, goes alone."""
-        count = TOGETHER_NS // self._step_ns if self._step_ns else 1
+        count = (AHEAD_NS if self.ahead else TOGETHER_NS) // self._step_ns if self._step_ns else 1
         return [words(k) for k in range(first, min(end, first + max(1, min(count, self.model.most_turns))))]

@@ -25,7 +25,7 @@ from .stamps import Stamps
 
 __all__ = ["SLOTS", "TURNS", "CallStats", "Dispatch", "Executor", "Progress", "Ticket", "Turn", "host_clock"]
 SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
-TURNS = 8  # of one submission, at most
+TURNS = 16  # of one submission, at most
 # On a software adapter the device takes the processor from us: that is waiting too, and wall time would call it ours.
 # (Windows counts a thread's time in ticks of 16 ms.)
 host_clock = time.perf_counter_ns if os.name == "nt" else time.thread_time_ns
