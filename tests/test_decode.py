@@ -64,8 +64,8 @@ def test_as_many_steps_as_a_reader_waits_for(
     seen = Counted(model, monkeypatch)
     session = Session(model, ahead=ahead)
     session.prefill([1])
-    session.advance(2, sampler, 0)
-    assert seen.turns == [1]  # how long a step takes is not known before the first
+    session.advance(2, sampler, 0, left=9)
+    assert seen.turns == [1] * (1 + ahead)  # how long a step takes is not known before the first is read
     session.rewind(0)
     together = AHEAD_NS if ahead else TOGETHER_NS
     for step_ns, most in ((together // 1000, TURNS), (together // 3, 3), (together * 2, 1)):
@@ -88,16 +88,18 @@ def test_what_was_run_and_not_asked_for_is_forgotten(
     alone = Session(model, observers=[lambda call: None])
     ids = said(alone, Sampler())
     logits = alone.step(ids[-1:])
+    best = int(logits.argmax())
+    after = alone.advance(best, Sampler(), 31)
     paced(monkeypatch)
     for end in (2, 9, 10):
         session = Session(model, ahead=ahead)
         reply = Reply(session, PROMPT, Sampler(), limit=30, eos=frozenset((ids[end],)))
         assert (list(reply), reply.reason) == (ids[: ids.index(ids[end])], "eos")
         assert session.ids == PROMPT + reply.ids
-        rest = ids[len(reply.ids) :]
-        np.testing.assert_allclose(session.prefill(rest), logits, atol=1e-4)
         session.rewind(len(PROMPT))
-        assert session.advance(ids[0], Sampler(), 1) == ids[1]
+        assert session.advance(ids[0], Sampler(), 1, left=9) == ids[1]
+        np.testing.assert_allclose(session.prefill(ids[1:]), logits, atol=1e-4)
+        assert session.advance(best, Sampler(), 31) == after
 
 
 @pytest.mark.parametrize("ahead", [False, True])

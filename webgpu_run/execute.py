@@ -289,9 +289,10 @@ class Executor:
                 self.device.write(self.buffers[self.graph.tensors[v].root], data)
                 stats.upload_bytes += data.nbytes
 
-    def write_arena(self, stats: CallStats, first: int = 0) -> None:
-        """One write of what changed since the last one, or none; what is before `first` stays to be written."""
+    def write_arena(self, stats: CallStats, *, slots: bool = True) -> None:
+        """One write of what changed since the last one, or none; without `slots` these stay to be written."""
         if self._changed:
+            first = 0 if slots else 4 * SLOTS
             lo, hi = max(first, self._changed[0] & ~3), align(self._changed[1], 4)
             if lo < hi:
                 self.device.write(self._arena_buffer, self.arena[lo:hi], lo)

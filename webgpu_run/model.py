@@ -17,7 +17,7 @@ from . import tune as tuning
 from .checks import check_method, notes
 from .device import Device, open_device
 from .errors import ShapeError, UnsupportedError, UsageError
-from .execute import SLOTS, TURNS, CallStats, Executor, Progress, Ticket, Turn, host_clock
+from .execute import TURNS, CallStats, Executor, Progress, Ticket, Turn, host_clock
 from .interpreter import Interpreter
 from .op import Array
 from .resize import Delta, Engine
@@ -76,7 +76,7 @@ class Runner:
             self._ready(first, stats, there)
             turns = [Turn(feed if fed else ())]
         else:  # plans that fit the last fit them all, and slots and words are each one's own
-            self._ready([first[0], *last[1:]], stats, there | {how}, 4 * SLOTS)
+            self._ready([first[0], *last[1:]], stats, there | {how}, slots=False)
             turns = [
                 Turn(feed if fed or k else (), self.engine.moved(given), ((how, given[-1]),))
                 for k, given in enumerate(steps)
@@ -86,7 +86,7 @@ class Runner:
         return self.executor.submit(stats, timed=timed, turns=turns)
 
     def _ready(
-        self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = (), arena_from: int = 0
+        self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = (), *, slots: bool = True
     ) -> None:
         start, host = time.perf_counter_ns(), host_clock()
         self.delta = self.engine.resize(inputs, self._prepare)
@@ -96,7 +96,7 @@ class Runner:
             stats.host_ns -= host_clock() - host
         self._first = False
         self.executor.upload(inputs, stats, there)
-        self.executor.write_arena(stats, arena_from)
+        self.executor.write_arena(stats, slots=slots)
 
     def _prepare(self, delta: Delta) -> None:
         if self._first:  # nothing has been prepared yet: build made the plans, this makes what they need
