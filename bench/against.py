@@ -25,11 +25,18 @@ ROOT = Path(__file__).resolve().parent.parent
 CHILD = """
 import sys, time
 import numpy as np
-from webgpu_run.model import load
+try:
+    from webgpu_run import load
+except ImportError:  # the first versions
+    from webgpu_run.model import load
 model = load(sys.argv[1])
 try:
-    from webgpu_run.sampling import Sampler
-    from webgpu_run.session import Reply, Session
+    try:
+        from webgpu_run.llm.sampling import Sampler
+        from webgpu_run.llm.session import Reply, Session
+    except ImportError:  # a version from before the packages
+        from webgpu_run.sampling import Sampler
+        from webgpu_run.session import Reply, Session
     session = Session(model)
 except ImportError:
     session = None

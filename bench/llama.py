@@ -31,7 +31,7 @@ def lines(command: Sequence[str | Path]) -> list[dict[str, object]]:
 
 def ours(model: Path, tests: Sequence[str]) -> dict[str, float]:
     """Tokens a second of each test."""
-    bench = (sys.executable, "-m", "webgpu_run.bench_cli", model, *tests, "-r", "3", "-w", "1", "-o", "jsonl", "-q")
+    bench = (sys.executable, "-m", "webgpu_run.cli.bench", model, *tests, "-r", "3", "-w", "1", "-o", "jsonl", "-q")
     return {str(row["test"]): float(row["mean"]) for row in lines(bench)}  # type: ignore[arg-type]
 
 

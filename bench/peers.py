@@ -95,8 +95,8 @@ def with_onnxruntime(x: Array, w: Array, scales: Array, provider: str, accuracy:
 
 def with_ours(device: Any, x: Array, w: Array, scales: Array) -> tuple[Once, Once, str]:
     """Ours by the wall (upload, dispatch, readback) and on the GPU alone, and the route."""
-    from webgpu_run.execute import CallStats
-    from webgpu_run.opgraph import Builder
+    from webgpu_run.debug.single_op import Builder
+    from webgpu_run.gpu.callstats import CallStats
 
     (m, k), n = x.shape, w.shape[0]
     b = Builder()
@@ -156,9 +156,9 @@ def webgpu_peer(args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(args: argparse.Namespace) -> None:
     """Every shape; what is measured is shown, and in the file, at once."""
-    from webgpu_run.benchrow import facts, summary
-    from webgpu_run.device import open_device
-    from webgpu_run.stats import ratio
+    from webgpu_run.bench.rows import facts, summary
+    from webgpu_run.bench.stats import ratio
+    from webgpu_run.gpu.device import open_device
 
     device = open_device(args.device)
     shared, elsewhere = facts(device), webgpu_peer(args)

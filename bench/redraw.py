@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from webgpu_run.benchview import LOAD, MODEL, View, sinks
-from webgpu_run.modelops import VIEW as LINEARS
-from webgpu_run.report import load_page, page
+from webgpu_run.bench.linears import VIEW as LINEARS
+from webgpu_run.bench.page import load_page, page
+from webgpu_run.bench.tables import LOAD, MODEL, View, sinks
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"

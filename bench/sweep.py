@@ -24,7 +24,7 @@ LENGTHS = ("-p", "1,16,64,256", "-n", "16", "-d", "0,256", "--budget", "120")
 
 
 def bench(*args: str | Path) -> None:
-    subprocess.run([sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)], check=True)
+    subprocess.run([sys.executable, "-m", "webgpu_run.cli.bench", *map(str, args)], check=True)
 
 
 def files(name: str, times: int) -> list[Path]:
@@ -34,7 +34,7 @@ def files(name: str, times: int) -> list[Path]:
 def agreement(paths: list[Path]) -> None:
     """How many rows of each pair of sweeps agree within the interval of their ratio."""
     for a, b in itertools.combinations(paths, 2):
-        command = [sys.executable, "-m", "webgpu_run.bench_cli", "compare", a, b, "-o", "json", "-q"]
+        command = [sys.executable, "-m", "webgpu_run.cli.bench", "compare", a, b, "-o", "json", "-q"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         rows = json.loads(done.stdout)
         same = sum(row["verdict"] == "same" for row in rows)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from webgpu_run.op import REGISTRY, Array, Case, Op, load_all
-from webgpu_run.opgraph import sized
-from webgpu_run.shapes import Dims, align, ceil_div
+from webgpu_run.debug.single_op import sized
+from webgpu_run.ops.spec import REGISTRY, Case, Op, load_all
+from webgpu_run.shapes import Array, Dims, align, ceil_div
 
 _INT = {"a": "int32", "b": "int32", "out": "int32"}
 _ROWS = ({"a": (1, 3, 7), "b": (1, 3, 7)}, {"a": (1, 1, 7), "b": (1, 1, 7)})

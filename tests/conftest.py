@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webgpu_run.device import Device, open_device
+from webgpu_run.gpu.device import Device, open_device
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from webgpu_run import pte
-from webgpu_run.schema import PTE, VK, Schema
+from webgpu_run.formats import pte
+from webgpu_run.formats.schema import PTE, VK, Schema
 
 
 @dataclass(slots=True)

@@ -15,7 +15,9 @@ import fields_q4
 import numpy as np
 from fields_moves import Want, cat, moved, size, strides, up, words
 
-from webgpu_run.op import Args, Limits, Op, Plan, Step
+from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.plan import Plan, Step
+from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
 
 TOP = float(np.float32(3.4028234e38))

@@ -10,7 +10,9 @@ import numpy as np
 from fields_moves import Want, size, strides, up, words
 from fields_q4 import spread, window
 
-from webgpu_run.op import Args, Limits, Op, Plan, Reach, Step
+from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.plan import Plan, Reach, Step
+from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
 
 CACHED = ("sdpa_with_kv_cache", "attention", "attention_q4gsw")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from webgpu_run.op import Args, Array
-from webgpu_run.shapes import Dims
+from webgpu_run.ops.spec import Args
+from webgpu_run.shapes import Array, Dims
 
 
 @dataclass(frozen=True, slots=True)

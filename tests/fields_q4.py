@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from webgpu_run.op import Args, Limits, Op, Plan, Step
+from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.plan import Plan, Step
+from webgpu_run.ops.spec import Args, Op
 
 LINEAR = ("linear_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31

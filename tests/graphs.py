@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from webgpu_run.device import Image
-from webgpu_run.execute import CallStats
-from webgpu_run.model import Runner
-from webgpu_run.op import Array
-from webgpu_run.opgraph import ANY, Builder, Ref, Single, args_of, arrays_of, single, with_limits
-from webgpu_run.shapes import Dims, align, ceil_div
+from webgpu_run.debug.single_op import ANY, Builder, Ref, Single, args_of, arrays_of, single, with_limits
+from webgpu_run.gpu.callstats import CallStats
+from webgpu_run.gpu.device import Image
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array, Dims, align, ceil_div
 
 __all__ = ["ANY", "SENTINEL", "Builder", "Ref", "Single", "args_of", "arrays_of", "single", "with_limits"]
 SENTINEL = np.float32(1.7e30)  # finite, so that a zero weight may meet it; large, so that nothing else may

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from webgpu_run.device import Device
-from webgpu_run.model import Model, load
-from webgpu_run.op import Array
+from webgpu_run.gpu.device import Device
+from webgpu_run.runtime.model import Model
+from webgpu_run.runtime.open import load
+from webgpu_run.shapes import Array
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXACT = 1e-5

@@ -12,13 +12,15 @@ import numpy as np
 from cases import MORE, data_for
 from graphs import SENTINEL, Single, args_of, arrays_of, bits, contents, fill, run, single, unread, with_limits
 
-from webgpu_run.device import Device
 from webgpu_run.errors import RunError, ShapeError
-from webgpu_run.graph import GPU_DTYPE
-from webgpu_run.model import Runner
-from webgpu_run.op import GPU, PLAIN, Array, Case, Limits, Op, Plan
-from webgpu_run.resize import Delta, Engine
-from webgpu_run.shapes import Dims, prod
+from webgpu_run.gpu.device import Device
+from webgpu_run.graph.graph import GPU_DTYPE
+from webgpu_run.graph.planner import Delta, Engine
+from webgpu_run.ops.limits import GPU, PLAIN, Limits
+from webgpu_run.ops.plan import Plan
+from webgpu_run.ops.spec import Case, Op
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array, Dims, prod
 
 Live = Mapping[str, Dims]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webgpu_run.graph import Graph, Sym
-from webgpu_run.op import Args, Array, Limits, Plan
-from webgpu_run.shapes import Dims
+from webgpu_run.graph.graph import Graph, Sym
+from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.plan import Plan
+from webgpu_run.ops.spec import Args
+from webgpu_run.shapes import Array, Dims
 
 
 def naive(graph: Graph, inputs: Sequence[Array], limits: Limits) -> tuple[list[Plan], dict[int, Dims], dict[int, int]]:

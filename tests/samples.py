@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from webgpu_run.pte import (
+from webgpu_run.formats.pte import (
     Allocation,
     Chain,
     DelegateCall,
@@ -19,8 +19,8 @@ from webgpu_run.pte import (
     Tensor,
     TensorList,
 )
-from webgpu_run.source import Span
-from webgpu_run.vk import (
+from webgpu_run.formats.source import Span
+from webgpu_run.formats.vkgraph import (
     BoolList,
     Constant,
     DoubleList,
@@ -31,7 +31,7 @@ from webgpu_run.vk import (
     VkGraph,
     VkTensor,
 )
-from webgpu_run.vkwrite import named_constants, program_of
+from webgpu_run.formats.vkgraph_writer import named_constants, program_of
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.pte"))
 WEIGHT = bytes(range(64)) * 2  # float32 [4, 8]

@@ -23,12 +23,13 @@ from typing import Any
 import pytest
 from command import HERE, Result, execute
 
-from webgpu_run import __version__, outfile
-from webgpu_run.benchview import MODEL as MODEL_VIEW
-from webgpu_run.benchview import sinks
-from webgpu_run.compare import read
+from webgpu_run.bench.compare import read
+from webgpu_run.bench.op import _shape, find
+from webgpu_run.bench.tables import MODEL as MODEL_VIEW
+from webgpu_run.bench.tables import sinks
+from webgpu_run.console import outfile
 from webgpu_run.errors import FormatError, UnsupportedError
-from webgpu_run.opbench import _shape, find
+from webgpu_run.version import __version__
 
 MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
@@ -38,7 +39,7 @@ COLUMNS = "model size params device test t/s 95% median ms p90 ms ttft ms host m
 
 
 def bench(*args: str | Path, env: dict[str, str] | None = None) -> Result:
-    return execute(sys.executable, "-m", "webgpu_run.bench_cli", *args, env=env)
+    return execute(sys.executable, "-m", "webgpu_run.cli.bench", *args, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +228,7 @@ def long_run(out: Path) -> subprocess.Popen[bytes]:
     """More rounds than anyone waits for, as a process whose file has rows of the second round."""
     args = (MODEL, "-p", "1,2", "-n", "0", "-r", "9999", "-w", "0", "--no-roofline", "--out", out)
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    command = [sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)]
+    command = [sys.executable, "-m", "webgpu_run.cli.bench", *map(str, args)]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and (not out.exists() or len(read(str(out))[0][0]["samples"]) < 2):
@@ -274,7 +275,7 @@ def on_terminal(columns: int, *args: str | Path) -> str:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     env = {**os.environ, "PYTHONPATH": str(HERE.parent), "TERM": "xterm"}
     env.pop("COLUMNS", None)
-    command = [sys.executable, "-m", "webgpu_run.bench_cli", *map(str, args)]
+    command = [sys.executable, "-m", "webgpu_run.cli.bench", *map(str, args)]
     with subprocess.Popen(command, env=env, stdout=theirs, stderr=subprocess.DEVNULL):
         os.close(theirs)
         seen = b""
@@ -438,7 +439,7 @@ def test_roofline() -> None:
 
 
 def test_help_teaches_and_is_light() -> None:
-    script = "import sys\nfrom webgpu_run.bench_cli import main\ntry:\n    main()\nexcept SystemExit: pass\n"
+    script = "import sys\nfrom webgpu_run.cli.bench import main\ntry:\n    main()\nexcept SystemExit: pass\n"
     script += "print(sorted({'wgpu', 'numpy', 'rich'} & set(sys.modules)))"
     result = execute(sys.executable, "-c", script, "--help")
     assert result.out.splitlines()[-1] == "[]"
@@ -449,7 +450,7 @@ def test_help_teaches_and_is_light() -> None:
 
 def test_closed_pipe_ends_quietly() -> None:
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    command = f"{sys.executable} -m webgpu_run.bench_cli {MODEL} -p 1-3 -n 0 -r 1 -w 0 --no-roofline -q | head -1"
+    command = f"{sys.executable} -m webgpu_run.cli.bench {MODEL} -p 1-3 -n 0 -r 1 -w 0 --no-roofline -q | head -1"
     done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, timeout=60)
     assert done.stdout.startswith(b"model")
     assert done.stderr == b""

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from command import HERE, Result, execute
 
-from webgpu_run import pte
-from webgpu_run.roofline import Roofline
+from webgpu_run.formats import pte
+from webgpu_run.gpu.roofline import Roofline
 
 FIXTURES = HERE / "fixtures"
 
 
 def op(*args: str | Path) -> Result:
-    return execute(sys.executable, "-m", "webgpu_run.bench_cli", "op", *args)
+    return execute(sys.executable, "-m", "webgpu_run.cli.bench", "op", *args)
 
 
 def rows_of(*args: str | Path) -> list[dict[str, Any]]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from command import HERE, Result, execute
 
-from webgpu_run.svg import Point, Series, decades, lines
+from webgpu_run.bench.svg import Point, Series, decades, lines
 
-SMALL, LARGE = HERE / "fixtures" / "tiny_inline.pte", HERE.parent / "webgpu_run" / "model" / "model.pte"
+SMALL, LARGE = HERE / "fixtures" / "tiny_inline.pte", HERE.parent / "webgpu_run" / "bundled" / "model.pte"
 
 
 def load(*args: str | Path) -> Result:
-    return execute(sys.executable, "-m", "webgpu_run.bench_cli", "load", *args)
+    return execute(sys.executable, "-m", "webgpu_run.cli.bench", "load", *args)
 
 
 def test_rows_by_size_and_a_page(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_rows_by_size_and_a_page(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.count("<svg") == 2
     assert "process, peak" in text
-    same = execute(sys.executable, "-m", "webgpu_run.bench_cli", "compare", out, out, "--fail-over", "5%")
+    same = execute(sys.executable, "-m", "webgpu_run.cli.bench", "compare", out, out, "--fail-over", "5%")
     assert same.code == 0
     assert same.out.count("same") == 2
 
@@ -50,7 +50,7 @@ def test_refused_before_anything_is_loaded(tmp_path: Path) -> None:
 
 def test_a_load_that_fails_in_its_process_is_one_line() -> None:
     """The child is told of a device that is not there."""
-    result = execute(sys.executable, "-m", "webgpu_run.loadbench", json.dumps([str(SMALL), "no such device"]))
+    result = execute(sys.executable, "-m", "webgpu_run.bench.load", json.dumps([str(SMALL), "no such device"]))
     assert result.code == 2
     assert len(result.err.splitlines()) == 1
     assert "names no adapter" in result.err

@@ -11,7 +11,7 @@ import pytest
 from command import HERE, Result, execute
 
 ROOT = HERE.parent
-MODEL = ROOT / "webgpu_run" / "model" / "model.pte"
+MODEL = ROOT / "webgpu_run" / "bundled" / "model.pte"
 TURNS = 60  # so many that no neighbour on the machine hides it
 LOOP = "  for (var b = split; b < BLOCKS; b += SPLITS) {\n"
 AFTER = "  if (SPLITS > 1) {\n    let part = joined("
@@ -19,7 +19,7 @@ AFTER = "  if (SPLITS > 1) {\n    let part = joined("
 
 def bench(tree: Path, *args: str | Path) -> Result:
     """By the program in `tree`, wherever the tests are run from (-P)."""
-    return execute(sys.executable, "-P", "-m", "webgpu_run.bench_cli", *args, env={"PYTHONPATH": str(tree)})
+    return execute(sys.executable, "-P", "-m", "webgpu_run.cli.bench", *args, env={"PYTHONPATH": str(tree)})
 
 
 def measured(tree: Path, out: Path) -> Path:
@@ -34,7 +34,7 @@ def measured(tree: Path, out: Path) -> Path:
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, with a 4-bit linear that computes its sums over and over before it stores them."""
     tree = tmp_path_factory.mktemp("slow")
-    shutil.copytree(ROOT / "webgpu_run", tree / "webgpu_run", ignore=shutil.ignore_patterns("__pycache__", "model"))
+    shutil.copytree(ROOT / "webgpu_run", tree / "webgpu_run", ignore=shutil.ignore_patterns("__pycache__", "bundled"))
     shutil.copytree(ROOT / "wgsl", tree / "wgsl")
     kernel = tree / "wgsl" / "q4_strips.wgsl"
     text = kernel.read_text()

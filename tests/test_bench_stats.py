@@ -8,10 +8,10 @@ import statistics
 
 import pytest
 
-from webgpu_run.benchrow import warnings
+from webgpu_run.bench.rows import warnings
+from webgpu_run.bench.stats import Summary, outliers, quantile, ratio, spread, t95
+from webgpu_run.cli.lengths import parse
 from webgpu_run.errors import UsageError
-from webgpu_run.lengths import parse
-from webgpu_run.stats import Summary, outliers, quantile, ratio, spread, t95
 
 
 def test_summary() -> None:

@@ -13,8 +13,8 @@ import pytest
 from command import webgpu_run
 
 from webgpu_run.assets import bundled_model
-from webgpu_run.device import Device
-from webgpu_run.model import load
+from webgpu_run.gpu.device import Device
+from webgpu_run.runtime.open import load
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TEXTS = json.loads((FIXTURES / "bundled_text.json").read_text())

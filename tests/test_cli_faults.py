@@ -19,11 +19,11 @@ import pytest
 from command import Result, execute, webgpu_run
 from language import FIXTURES, byte_tokenizer, environment, folder, start
 
-from webgpu_run import pte
-from webgpu_run.device import Device
 from webgpu_run.errors import ShapeError
-from webgpu_run.model import load
-from webgpu_run.vk import VkTensor
+from webgpu_run.formats import pte
+from webgpu_run.formats.vkgraph import VkTensor
+from webgpu_run.gpu.device import Device
+from webgpu_run.runtime.open import load
 
 TINY = FIXTURES / "tiny_dyn.pte"
 IDS = ("--prompt-ids", "5,6,7", "-n", "3")
@@ -56,7 +56,7 @@ def saved(path: Path, *arrays: object) -> list[str | Path]:
 
 def patched(script: str, *args: str | Path, env: dict[str, str] | None = None) -> Result:
     """The command after some lines of Python that make a real fault happen."""
-    return execute(sys.executable, "-c", f"{script}\nfrom webgpu_run.cli import main\nmain()", *args, env=env)
+    return execute(sys.executable, "-c", f"{script}\nfrom webgpu_run.cli.run import main\nmain()", *args, env=env)
 
 
 def test_35_inputs_that_do_not_fit_leave_the_graph_usable(device: Device, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_39_tiktoken_file(tmp_path: Path) -> None:
 def test_40_chat_templates(template: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(template)
     command = (
-        "import json, sys\nfrom webgpu_run.chat import Template\nfrom webgpu_run.errors import FormatError\n"
+        "import json, sys\nfrom webgpu_run.llm.chat import Template\nfrom webgpu_run.errors import FormatError\n"
         "t = Template(open(sys.argv[1]).read(), sys.argv[1])\n"
         "try:\n    t.render([{'role': 'user', 'content': 'x'}])\n"
         "except FormatError as e:\n    print(e, file=sys.stderr)"
@@ -212,7 +212,7 @@ def test_41_no_adapter() -> None:
 
 
 def test_42_an_adapter_without_timestamps_and_f16() -> None:
-    script = "import webgpu_run.device as d\nd._FEATURES = ('subgroup',)"
+    script = "import webgpu_run.gpu.device as d\nd._FEATURES = ('subgroup',)"
     result = patched(script, TINY, *IDS, "--timings")
     assert result.code == 0, result.err
     assert "this adapter has no timestamp queries: wall times only" in result.err
@@ -255,7 +255,7 @@ def test_44_device_lost(when: str) -> None:
         "after": "made = old(self, *given); lose(self); return made",
     }
     script = (
-        "import webgpu_run.device as d\nold = d.Device.call\ncount = [0]\n"
+        "import webgpu_run.gpu.device as d\nold = d.Device.call\ncount = [0]\n"
         "def lose(self):\n    count[0] += 1\n    if count[0] == 3: self.handle.destroy()\n"
         f"def call(self, *given):\n    {lines[when]}\n"
         "d.Device.call = call"
@@ -339,7 +339,7 @@ def test_48_stdout_closed() -> None:
         ("webgpu_run {} --prompt-ids 5,6 -n 2", "2>&-"),
         ("webgpu_run {} --prompt-ids 5,6 -n 2 --timings --trace-resize=json --stats json", ">&- 2>&- <&-"),
         ("webgpu_run {} --inspect", ">&-"),
-        ("webgpu_run.bench_cli {} -p 1 -n 0 -r 1 -w 0 --no-roofline", ">&- 2>&-"),
+        ("webgpu_run.cli.bench {} -p 1 -n 0 -r 1 -w 0 --no-roofline", ">&- 2>&-"),
     ],
 )
 def test_48_streams_closed_from_the_start(command: str, closed: str) -> None:
@@ -426,7 +426,7 @@ def test_isolated_crash_is_an_error_line(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'WEBGPU_RUN_INSIDE' in __import__('os').environ:\n"
-        "    import webgpu_run.device as d\n"
+        "    import webgpu_run.gpu.device as d\n"
         "    def submit(self, encoder):\n"
         "        made = encoder.finish()\n"
         "        self.handle.queue.submit([made])\n"

@@ -16,7 +16,7 @@ from command import Result, webgpu_run
 from language import FIXTURES, TEMPLATE, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
 from samples import add_program
 
-from webgpu_run import ptewrite
+from webgpu_run.formats import pte_writer as ptewrite
 
 STATS = re.compile(
     r"^prefill \d+ tok [\d,.]+ tok/s · decode \d+ tok(?: [\d,.]+ tok/s)? · "

@@ -13,7 +13,7 @@ import pytest
 from command import HERE, execute, webgpu_run
 from language import FIXTURES
 
-from webgpu_run.model import load
+from webgpu_run.runtime.open import load
 
 MODEL = FIXTURES / "tiny_dyn.pte"
 PROMPT = ("--prompt-ids", "5,6,7,8", "-n", "4")

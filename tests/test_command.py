@@ -14,8 +14,9 @@ from command import HERE, Result, execute, webgpu_run
 from samples import add_program
 
 import webgpu_run as webgpu_run_package
-from webgpu_run import __version__, ptewrite
-from webgpu_run.options import GROUPS
+from webgpu_run.cli.options import GROUPS
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.version import __version__
 
 NO_ADAPTER = {
     "VK_ICD_FILENAMES": "/nonexistent",
@@ -36,7 +37,7 @@ def error(result: Result) -> str:
 
 
 def test_help_loads_neither_wgpu_nor_numpy() -> None:
-    script = "import sys\nfrom webgpu_run.cli import main\ntry:\n    main()\nexcept SystemExit: pass\n"
+    script = "import sys\nfrom webgpu_run.cli.run import main\ntry:\n    main()\nexcept SystemExit: pass\n"
     script += "print(sorted({'wgpu', 'numpy', 'rich', 'flatbuffers', 'tokenizers', 'jinja2'} & set(sys.modules)))"
     result = execute(sys.executable, "-c", script, "--help")
     assert result.code == 0
@@ -58,7 +59,7 @@ def test_help_has_sections_examples_and_exit_codes() -> None:
 
 def test_completion() -> None:
     env = {"_WEBGPU_RUN_COMPLETE": "bash_complete", "COMP_WORDS": "webgpu-run --trace-r", "COMP_CWORD": "1"}
-    script = "import sys; sys.argv[0] = 'webgpu-run'\nfrom webgpu_run.cli import main\nmain()"
+    script = "import sys; sys.argv[0] = 'webgpu-run'\nfrom webgpu_run.cli.run import main\nmain()"
     assert execute(sys.executable, "-c", script, env=env).out.strip() == "plain,--trace-resize"
 
 
@@ -115,14 +116,20 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 
 
 def test_the_unexpected_is_one_line_too() -> None:
-    script = "import webgpu_run.cli as cli\ndef load(*args): raise KeyError('oh\\nno')\ncli.load = load\ncli.main()"
+    script = (
+        "import webgpu_run.cli.run as cli, webgpu_run.runtime.open as opening\n"
+        "def load(*args): raise KeyError('oh\\nno')\nopening.open_program = load\ncli.main()"
+    )
     result = execute(sys.executable, "-c", script, "x.pte", "--inspect")
     assert result.code == 1
     assert error(result).startswith("unexpected KeyError:")
 
 
 def test_interrupted() -> None:
-    script = "import webgpu_run.cli as cli\ndef load(*args): raise KeyboardInterrupt\ncli.load = load\ncli.main()"
+    script = (
+        "import webgpu_run.cli.run as cli, webgpu_run.runtime.open as opening\n"
+        "def load(*args): raise KeyboardInterrupt\nopening.open_program = load\ncli.main()"
+    )
     result = execute(sys.executable, "-c", script, "x.pte", "--inspect")
     assert result.code == 130
     assert "Traceback" not in result.err

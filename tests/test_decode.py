@@ -11,14 +11,18 @@ import pytest
 from graphs import bits, run
 from language import FIXTURES
 
-from webgpu_run.decode import AHEAD_NS, TOGETHER_NS, Decoder
-from webgpu_run.device import Device
 from webgpu_run.errors import DeviceError, ShapeError
-from webgpu_run.execute import TURNS, CallStats
-from webgpu_run.model import GREEDY, Model, Runner, load
-from webgpu_run.op import Array
-from webgpu_run.sampling import Sampler
-from webgpu_run.session import Reply, Session
+from webgpu_run.gpu.callstats import CallStats
+from webgpu_run.gpu.device import Device
+from webgpu_run.gpu.executor import TURNS
+from webgpu_run.llm.sampling import Sampler
+from webgpu_run.llm.session import Reply, Session
+from webgpu_run.ops.choice import GREEDY
+from webgpu_run.runtime.decode import AHEAD_NS, TOGETHER_NS, Decoder
+from webgpu_run.runtime.model import Model
+from webgpu_run.runtime.open import load
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array
 
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
 DRAWN = Sampler(1.5, 300, 0.99, 0.0005, 11)

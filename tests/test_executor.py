@@ -14,16 +14,19 @@ import pytest
 from command import webgpu_run
 from graphs import Builder, bits, q4, run, with_limits
 
-from webgpu_run import pte, ptewrite
-from webgpu_run.adapters import list_adapters
-from webgpu_run.device import Device, open_device
 from webgpu_run.errors import RunError, UnsupportedError
-from webgpu_run.execute import SLOTS, CallStats
-from webgpu_run.model import Runner, load
-from webgpu_run.op import Array, load_all
-from webgpu_run.resize import Delta
-from webgpu_run.shapes import prod
-from webgpu_run.vkwrite import program_of
+from webgpu_run.formats import pte
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats.vkgraph_writer import program_of
+from webgpu_run.gpu.adapters import list_adapters
+from webgpu_run.gpu.callstats import CallStats
+from webgpu_run.gpu.device import Device, open_device
+from webgpu_run.gpu.executor import SLOTS
+from webgpu_run.graph.planner import Delta
+from webgpu_run.ops.spec import load_all
+from webgpu_run.runtime.open import load
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array, prod
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -242,8 +245,8 @@ def test_activations_share_memory(name: str, device: Device) -> None:
 
 def test_shared_memory_is_never_alive_twice() -> None:
     """Two tensors of one buffer have lifetimes apart, for every fixture that the runtime reads."""
-    from webgpu_run.graph import Graph
-    from webgpu_run.memory import Memory
+    from webgpu_run.graph.graph import Graph
+    from webgpu_run.graph.memory import Memory
 
     for name in ("tiny_dyn", "tiny_qwen3", "tiny_qwen25", "tiny_full"):
         delegate = pte.load(FIXTURES / f"{name}.pte").method(None).delegates[0]

@@ -22,10 +22,11 @@ from damage import File
 from flatbuffers import Builder
 from samples import WEIGHT, add_graph, add_program
 
-from webgpu_run import pte, ptewrite
-from webgpu_run.pte import Chain, DelegateCall, Method, Program
-from webgpu_run.vk import Constant, OperatorCall, SymInt, Value, ValueList, VkTensor
-from webgpu_run.vkwrite import program_of
+from webgpu_run.formats import pte
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats.pte import Chain, DelegateCall, Method, Program
+from webgpu_run.formats.vkgraph import Constant, OperatorCall, SymInt, Value, ValueList, VkTensor
+from webgpu_run.formats.vkgraph_writer import program_of
 
 NOISE = 4_000_000
 F32 = VkTensor("float32", (4, 8))
@@ -107,7 +108,7 @@ def test_01_missing_directory_no_permission(tmp_path: Path, save: Save) -> None:
     # Permissions do not stop root, so there the refusal is made in the process itself.
     script = f"import os, sys\nNAME = {str(path)!r}\nreal = os.open\n"
     script += "def deny(name, *args):\n    if name == NAME: raise PermissionError(13, 'Permission denied')\n"
-    script += "    return real(name, *args)\nos.open = deny\nfrom webgpu_run.cli import main\nmain()"
+    script += "    return real(name, *args)\nos.open = deny\nfrom webgpu_run.cli.run import main\nmain()"
     refused(execute(sys.executable, "-c", script, path, "--inspect"), 3, r"cannot open: permission denied")
 
 
@@ -320,7 +321,7 @@ def test_23_file_shrinks_while_open(save: Save) -> None:
     path = save(add_program())
     script = """
 import os, sys
-from webgpu_run import pte
+from webgpu_run.formats import pte
 from webgpu_run.errors import RunError
 program = pte.load(sys.argv[1])
 weights = program.methods[0].delegates[0].constant(0)

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from graphs import bits
 
-from webgpu_run.device import Device
 from webgpu_run.errors import DeviceError, ShapeError
-from webgpu_run.execute import CallStats
-from webgpu_run.graph import Node
-from webgpu_run.model import GREEDY, Runner
-from webgpu_run.op import Array, Plan
-from webgpu_run.resize import Engine
+from webgpu_run.gpu.callstats import CallStats
+from webgpu_run.gpu.device import Device
+from webgpu_run.graph.graph import Node
+from webgpu_run.graph.planner import Engine
+from webgpu_run.ops.choice import GREEDY
+from webgpu_run.ops.plan import Plan
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array
 
 Moves = list[tuple[int, int]]
 FROM, TO = (24, 0), (7, 24)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from webgpu_run import flat, flatwrite, schema
 from webgpu_run.errors import FormatError
-from webgpu_run.flat import Path, Reader
+from webgpu_run.formats import flatbuffer as flat
+from webgpu_run.formats import flatbuffer_writer as flatwrite
+from webgpu_run.formats import schema
+from webgpu_run.formats.flatbuffer import Path, Reader
 
 NESTED = schema.parse("""
 Node child:Node children:[Node] number:i64 name:str numbers:[i64]

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from graphs import Builder, Ref, q4, transformer
 
-from webgpu_run import fuse, pte, rewrite
-from webgpu_run.budget import planned
-from webgpu_run.model import GREEDY
-from webgpu_run.op import GPU, PLAIN, SOFTWARE, Limits, Profile
-from webgpu_run.vk import OperatorCall, ValueList, VkGraph, VkTensor
+from webgpu_run.formats import pte
+from webgpu_run.formats.vkgraph import OperatorCall, ValueList, VkGraph, VkTensor
+from webgpu_run.graph import fuse, rewrite
+from webgpu_run.graph.lower import planned
+from webgpu_run.ops.choice import GREEDY
+from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits, Profile
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = tuple(sorted(p.stem for p in FIXTURES.glob("tiny_*.pte")))

@@ -10,9 +10,10 @@ import pytest
 from graphs import run, with_limits
 from test_fuse import attention
 
-from webgpu_run.device import Device
-from webgpu_run.model import load
-from webgpu_run.op import GPU, PLAIN, Array, Profile
+from webgpu_run.gpu.device import Device
+from webgpu_run.ops.limits import GPU, PLAIN, Profile
+from webgpu_run.runtime.open import load
+from webgpu_run.shapes import Array
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STATIC = ("tiny_static", "tiny_nosdpa")

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import FIXTURES, WEIGHT, add_program, every_kind, plain
 
-from webgpu_run import inspection, pte, ptewrite
+from webgpu_run.debug import inspect as inspection
 from webgpu_run.errors import FormatError, RunError
-from webgpu_run.vk import (
+from webgpu_run.formats import pte
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats.vkgraph import (
     BoolList,
     Constant,
     DoubleList,
@@ -29,7 +31,7 @@ from webgpu_run.vk import (
     VkGraph,
     VkTensor,
 )
-from webgpu_run.vkwrite import program_of
+from webgpu_run.formats.vkgraph_writer import program_of
 
 SLOW = 1.0  # seconds that a single file may take
 GROWTH = 64_000_000

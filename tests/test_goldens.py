@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webgpu_run.device import Device
 from webgpu_run.errors import ShapeError, UsageError
-from webgpu_run.model import Model, load
-from webgpu_run.op import Array
+from webgpu_run.gpu.device import Device
+from webgpu_run.runtime.model import Model
+from webgpu_run.runtime.open import load
+from webgpu_run.shapes import Array
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ("tiny_dyn", "tiny_static", "tiny_tied", "tiny_fp32emb", "tiny_fp32", "tiny_full", "tiny_short")

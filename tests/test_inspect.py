@@ -13,15 +13,17 @@ import pytest
 from command import webgpu_run
 from samples import FIXTURES, add_program, every_kind
 
-from webgpu_run import budget, pte, ptewrite
-from webgpu_run.device import Device
-from webgpu_run.inspection import inspect
-from webgpu_run.model import Model
-from webgpu_run.op import Resource
-from webgpu_run.pte import Program
-from webgpu_run.source import FileSource, Span
-from webgpu_run.vk import Constant, OperatorCall, VkGraph, VkTensor
-from webgpu_run.vkwrite import program_of
+from webgpu_run.debug.inspect import inspect
+from webgpu_run.formats import pte
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats.pte import Program
+from webgpu_run.formats.source import FileSource, Span
+from webgpu_run.formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
+from webgpu_run.formats.vkgraph_writer import program_of
+from webgpu_run.gpu.device import Device
+from webgpu_run.graph import budget
+from webgpu_run.ops.spec import Resource
+from webgpu_run.runtime.model import Model
 
 VIEWS = ("summary", "ops", "tensors", "values", "size")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webgpu_run import kernel
 from webgpu_run.assets import wgsl_dir
 from webgpu_run.errors import RunError
-from webgpu_run.execute import SLOTS
-from webgpu_run.op import Step
+from webgpu_run.gpu.executor import SLOTS
+from webgpu_run.ops import wgsl as kernel
+from webgpu_run.ops.plan import Step
 
 
 def test_uniforms_fit_the_adapter() -> None:

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from kinds import FIXTURES, KINDS, ROUNDED, golden, measure, open_kind
 
-from webgpu_run import pte, ptewrite
-from webgpu_run.device import Device
+from webgpu_run.debug.stepping import Check, Stepper
 from webgpu_run.errors import FormatError
-from webgpu_run.model import Model, load
-from webgpu_run.numerics import Check, Stepper
-from webgpu_run.op import Array
-from webgpu_run.vk import Constant, OperatorCall, VkGraph, VkTensor
-from webgpu_run.vkwrite import program_of
+from webgpu_run.formats import pte
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
+from webgpu_run.formats.vkgraph_writer import program_of
+from webgpu_run.gpu.device import Device
+from webgpu_run.runtime.model import Model
+from webgpu_run.runtime.open import load
+from webgpu_run.shapes import Array
 
 
 @pytest.mark.parametrize("name", KINDS)

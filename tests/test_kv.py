@@ -10,12 +10,15 @@ import opcheck
 import pytest
 from graphs import args_of, run, with_limits
 
-from webgpu_run.device import Device
 from webgpu_run.errors import UnsupportedError
-from webgpu_run.model import Model, load
-from webgpu_run.op import GPU, PLAIN, Array, Case, load_all
+from webgpu_run.gpu.device import Device
 from webgpu_run.ops import attention, sdpa
 from webgpu_run.ops.attention import _case
+from webgpu_run.ops.limits import GPU, PLAIN
+from webgpu_run.ops.spec import Case, load_all
+from webgpu_run.runtime.model import Model
+from webgpu_run.runtime.open import load
+from webgpu_run.shapes import Array
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ("tiny_dyn", "tiny_qwen25", "tiny_qwen3", "tiny_tied", "tiny_8da4w", "tiny_static")

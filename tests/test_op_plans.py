@@ -10,8 +10,9 @@ import pytest
 from cases import all_cases
 
 from webgpu_run.errors import RunError, ShapeError
-from webgpu_run.op import SOFTWARE, Case, Limits, Op, load_all
-from webgpu_run.resize import Engine
+from webgpu_run.graph.planner import Engine
+from webgpu_run.ops.limits import SOFTWARE, Limits
+from webgpu_run.ops.spec import Case, Op, load_all
 from webgpu_run.shapes import prod
 
 CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]

@@ -6,8 +6,8 @@ import opcheck
 import pytest
 from cases import all_cases
 
-from webgpu_run.device import Device
-from webgpu_run.op import Case, Op
+from webgpu_run.gpu.device import Device
+from webgpu_run.ops.spec import Case, Op
 
 CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
 

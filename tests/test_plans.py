@@ -14,12 +14,15 @@ import opcheck
 import pytest
 from oracle import naive
 
-from webgpu_run import fuse, pte
 from webgpu_run.errors import ShapeError, UnsupportedError
-from webgpu_run.graph import Graph, Node
-from webgpu_run.op import Args, Array, Limits, Plan, fold, load_all
-from webgpu_run.resize import Engine
-from webgpu_run.shapes import Dims, prod
+from webgpu_run.formats import pte
+from webgpu_run.graph import fuse
+from webgpu_run.graph.graph import Graph, Node
+from webgpu_run.graph.planner import Engine
+from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.plan import Plan, fold
+from webgpu_run.ops.spec import Args, load_all
+from webgpu_run.shapes import Array, Dims, prod
 
 FIXTURES = Path(__file__).parent / "fixtures"
 Q4 = "et_vk.linear_q4gsw.default"

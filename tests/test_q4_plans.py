@@ -7,8 +7,8 @@ import itertools
 import fields_q4
 import pytest
 
-from webgpu_run.op import GPU, SOFTWARE, Limits
 from webgpu_run.ops import q4
+from webgpu_run.ops.limits import GPU, SOFTWARE, Limits
 
 LIMITS = {
     "software": Limits(software=True, subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE),

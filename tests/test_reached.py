@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from graphs import bits, run
 
-from webgpu_run.device import Device
-from webgpu_run.execute import CallStats
-from webgpu_run.model import Runner
-from webgpu_run.op import Array
+from webgpu_run.gpu.callstats import CallStats
+from webgpu_run.gpu.device import Device
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array
 
 
 def tokens(seq: int, pos: int) -> list[Array]:

@@ -13,10 +13,10 @@ from command import execute, webgpu_run
 from samples import add_program
 from test_faults import refused
 
-from webgpu_run import ptewrite
-from webgpu_run.pte import Chain, DelegateCall, KernelCall, Method, Program
-from webgpu_run.vk import Constant, OperatorCall, Value, VkGraph, VkTensor
-from webgpu_run.vkwrite import program_of
+from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats.pte import Chain, DelegateCall, KernelCall, Method, Program
+from webgpu_run.formats.vkgraph import Constant, OperatorCall, Value, VkGraph, VkTensor
+from webgpu_run.formats.vkgraph_writer import program_of
 
 Refuse = Callable[..., None]
 F32 = "float32"
@@ -44,10 +44,10 @@ def refuse(tmp_path: Path) -> Refuse:
         if not limits:
             limits = "software=self.limits.software"
         script = (
-            "import dataclasses, sys\nfrom webgpu_run import device\nmade = device.Device.__init__\n"
+            "import dataclasses, sys\nfrom webgpu_run.gpu import device\nmade = device.Device.__init__\n"
             "def init(self, *args):\n    made(self, *args)\n"
             f"    self.limits = dataclasses.replace(self.limits, {limits})\n"
-            "device.Device.__init__ = init\nfrom webgpu_run.cli import main\nmain()"
+            "device.Device.__init__ = init\nfrom webgpu_run.cli.run import main\nmain()"
         )
         result = execute(sys.executable, "-c", script, *args)
         refused(dataclasses.replace(result, seconds=0.0), code, message, size + OPENING, late=True)
@@ -116,7 +116,7 @@ def test_31_embedding_width(refuse: Refuse) -> None:
 
 
 def test_31_odd_head_dim(refuse: Refuse) -> None:
-    from webgpu_run.vk import ValueList
+    from webgpu_run.formats.vkgraph import ValueList
 
     x, table = VkTensor(F32, (1, 4, 2, 7)), VkTensor(F32, (4, 3))
     made = VkGraph(

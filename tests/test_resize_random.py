@@ -13,12 +13,14 @@ import pytest
 from graphs import bits, run
 from oracle import naive
 
-from webgpu_run import fuse, pte
-from webgpu_run.device import Device
-from webgpu_run.graph import Graph
-from webgpu_run.model import Runner
-from webgpu_run.op import SOFTWARE, Array, Limits
-from webgpu_run.resize import Engine
+from webgpu_run.formats import pte
+from webgpu_run.gpu.device import Device
+from webgpu_run.graph import fuse
+from webgpu_run.graph.graph import Graph
+from webgpu_run.graph.planner import Engine
+from webgpu_run.ops.limits import SOFTWARE, Limits
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SEQUENCES, SAMPLE = 10_000, 500

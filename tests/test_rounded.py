@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from graphs import Builder, run, with_limits
 
-from webgpu_run.device import Device
-from webgpu_run.op import GPU, PLAIN, SOFTWARE, Array, Profile
+from webgpu_run.formats.vkgraph import ValueList
+from webgpu_run.gpu.device import Device
 from webgpu_run.ops import q4, q8
-from webgpu_run.vk import ValueList
+from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Profile
+from webgpu_run.shapes import Array
 
 K, N = 96, 36
 ROWS = ("positive", "negative", "both", "one", "zero", "tiny", "mixed")

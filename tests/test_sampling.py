@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from graphs import Builder, run
 
-from webgpu_run.device import Device
-from webgpu_run.model import Runner
-from webgpu_run.op import Array
-from webgpu_run.sampling import FAR, NOTHING, STEPS, WORDS, Sampler, choose, weights
+from webgpu_run.gpu.device import Device
+from webgpu_run.llm.sampling import Sampler
+from webgpu_run.ops.choice import FAR, NOTHING, STEPS, WORDS, choose, weights
+from webgpu_run.runtime.runner import Runner
+from webgpu_run.shapes import Array
 
 SIZES = (1, 2, 7, 64, 509, 2048, 2050, 9001)
 

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from language import FIXTURES, byte_tokenizer, word_tokenizer
 
-from webgpu_run.device import Device
+from webgpu_run.debug.fresh_build import FreshBuilds
+from webgpu_run.debug.layers import repeated
+from webgpu_run.debug.stepping import Check, Stepper, check_finite
 from webgpu_run.errors import CheckError, ShapeError, UnsupportedError
-from webgpu_run.freshbuild import FreshBuilds
-from webgpu_run.layers import repeated
-from webgpu_run.model import Model, load
-from webgpu_run.numerics import Check, Stepper, check_finite
-from webgpu_run.pte import Method, Tensor
-from webgpu_run.sampling import Sampler
-from webgpu_run.session import Interface, Reply, Session
-from webgpu_run.tokenizer import StopStrings, TextStream, find
-from webgpu_run.vk import VkTensor
+from webgpu_run.formats.pte import Method, Tensor
+from webgpu_run.formats.vkgraph import VkTensor
+from webgpu_run.gpu.device import Device
+from webgpu_run.llm.sampling import Sampler
+from webgpu_run.llm.session import Interface, Reply, Session
+from webgpu_run.llm.tokenizer import StopStrings, TextStream, find
+from webgpu_run.runtime.model import Model
+from webgpu_run.runtime.open import load
 
 FILES = sorted(FIXTURES.glob("*.pte"))
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]

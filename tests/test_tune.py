@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from graphs import with_limits
 
-from webgpu_run import tune
-from webgpu_run.device import Device
 from webgpu_run.errors import DeviceError
-from webgpu_run.model import load
-from webgpu_run.op import GPU, PLAIN, SOFTWARE, Limits
+from webgpu_run.gpu import tune
+from webgpu_run.gpu.device import Device
+from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
+from webgpu_run.runtime.open import load
 
 FIXTURE = Path(__file__).parent / "fixtures" / "tiny_static.pte"
 
@@ -207,7 +207,7 @@ def test_loading_tunes_only_a_device_of_its_own(device: Device, home: Path, monk
     """A device that is given keeps its profile; one opened by name is tuned unless that is turned off."""
     calls = timed(monkeypatch, {"software": [1.0]})
     opened = copy.copy(device)
-    monkeypatch.setattr("webgpu_run.model.open_device", lambda choice: opened)
+    monkeypatch.setattr("webgpu_run.runtime.model.open_device", lambda choice: opened)
     load(FIXTURE, device=device)
     load(FIXTURE, tune=False)
     assert not calls

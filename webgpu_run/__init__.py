@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import CheckError, DeviceError, FormatError, RunError, ShapeError, UnsupportedError, UsageError
+from .version import __version__
 
 if TYPE_CHECKING:
-    from .model import Model as Model
-    from .model import load as load
+    from .runtime.model import Model as Model
+    from .runtime.open import load as load
 
-__version__ = "0.1.0"
 __all__ = [
     "CheckError",
     "DeviceError",
@@ -31,8 +31,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """`load` and `Model`, imported when they are first asked for: `--help` must not pay for numpy and wgpu."""
-    if name in ("Model", "load"):
-        from . import model
+    if name == "Model":
+        from .runtime.model import Model
 
-        return getattr(model, name)
+        return Model
+    if name == "load":
+        from .runtime.open import load
+
+        return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,5 @@
 """`python -m webgpu_run` is `webgpu-run`."""
 
-from .cli import main
+from .cli.run import main
 
 main()

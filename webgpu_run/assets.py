@@ -26,7 +26,7 @@ def wgsl_dir() -> Path:
 
 def model_dir() -> Path:
     """The bundled model and its tokenizer."""
-    return _PACKAGE / "model"
+    return _PACKAGE / "bundled"
 
 
 def bundled_model() -> Path | None:

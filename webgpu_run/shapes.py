@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 Dims = tuple[int, ...]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 ITEMSIZE = {
     "float32": 4,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Quantize the checkpoint of train.py to 4 bits and export it with ExecuTorch's own llama exporter (Vulkan delegate).
 
-    python export.py --work work --out ../../webgpu_run/model --fixtures ../../tests/fixtures
+    python export.py --work work --out ../../webgpu_run/bundled --fixtures ../../tests/fixtures
 
 Needs `pip install executorch` (made with 1.5.1).  It is the same as
 

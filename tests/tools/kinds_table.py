@@ -11,7 +11,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from kinds import KINDS, golden, measure, open_kind  # noqa: E402
 
-from webgpu_run.device import open_device  # noqa: E402
+from webgpu_run.gpu.device import open_device  # noqa: E402
 
 
 def main() -> None:

@@ -113,7 +113,7 @@ def difference(got: Array, want: Array, atol: float, rtol: float) -> str:
 @cache
 def shared_device() -> Any:
     """One device a process: opening an adapter costs more than most cases."""
-    from webgpu_run.device import open_device
+    from webgpu_run.gpu.device import open_device
 
     return open_device(None)
 
@@ -121,7 +121,7 @@ def shared_device() -> Any:
 def run_case(case: Case) -> Outcome:
     """Load the program, make its calls in order, compare every output."""
     from webgpu_run.errors import RunError
-    from webgpu_run.model import load
+    from webgpu_run.runtime.open import load
 
     start, first = time.perf_counter(), case.entries[0]
 

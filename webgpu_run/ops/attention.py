@@ -6,26 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..kernel import Consts
-from ..op import (
-    Args,
-    Array,
-    Bound,
-    Case,
-    Limits,
-    Packed,
-    Plan,
-    Reach,
-    Resource,
-    Step,
-    Window,
-    fold,
-    need,
-    op,
-    unsupported,
-)
-from ..shapes import Dims, align, ceil_div, prod
+from ..shapes import Array, Dims, align, ceil_div, prod
 from . import q4, rope, sdpa
+from .limits import Limits
+from .plan import Bound, Plan, Reach, Step, Window, fold, need, unsupported
+from .spec import Args, Case, Packed, Resource, op
+from .wgsl import Consts
 
 WG = 64
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, need, op
-from ..shapes import Dims, align, ceil_div, rows_of
+from ..shapes import Array, Dims, align, ceil_div, rows_of
 from . import attention, linear_q4gsw, q4
+from .limits import Limits
+from .plan import Plan, Step, need
+from .spec import Args, Case, Packed, Resource, op
 
 _KERNELS = {
     "": "attention_q4gsw",

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, op, unsupported
-from ..shapes import prod
+from ..shapes import Array, prod
 from .elementwise import binary_step, unary_step, wgsl_type
+from .limits import Limits
+from .plan import Plan, unsupported
+from .spec import Args, Case, op
 
 
 def _whole(a: Args) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import Dims, ceil_div, prod
+from ..shapes import Array, Dims, ceil_div, prod
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, op
 
 WG = 64
 LARGEST = 3.4028234e38

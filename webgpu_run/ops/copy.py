@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import Dims, broadcast_strides, ceil_div, prod, strides_of, wrap
+from ..shapes import Array, Dims, broadcast_strides, ceil_div, prod, strides_of, wrap
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, op
 
 WG = 64
 

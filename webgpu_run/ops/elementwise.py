@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, op
-from ..shapes import broadcast, broadcast_strides, ceil_div, prod
+from ..shapes import Array, broadcast, broadcast_strides, ceil_div, prod
 from .copy import copied, pad8
+from .limits import Limits
+from .plan import Plan, Step, fold
+from .spec import Args, Case, op
 
 WG = 64
 COMPARISONS: tuple[tuple[str, str, Callable[..., Any]], ...] = (

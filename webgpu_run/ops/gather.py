@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Packed, Plan, Step, Window, fold, need, op, row_parts, unsupported
-from ..shapes import Dims, ceil_div, prod, wrap
+from ..shapes import Array, Dims, ceil_div, prod, wrap
+from .limits import Limits
+from .plan import Plan, Step, Window, fold, need, row_parts, unsupported
+from .spec import Args, Case, Packed, op
 
 WG = 64
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op, unsupported
-from ..shapes import Dims, ceil_div, prod
+from ..shapes import Array, Dims, ceil_div, prod
+from .limits import Limits
+from .plan import Plan, Step, fold, need, unsupported
+from .spec import Args, Case, op
 
 WG = 64
 Params = tuple[tuple[str, int | float | tuple[int, ...]], ...]

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, Window, fold, need, op, row_parts
-from ..shapes import broadcast, broadcast_strides, ceil_div, prod, rows_of
+from ..shapes import Array, broadcast, broadcast_strides, ceil_div, prod, rows_of
+from .limits import Limits
+from .plan import Plan, Step, Window, fold, need, row_parts
+from .spec import Args, Case, op
 
 WG = 64
 

@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Resource, Step, fold, need, op, unsupported
-from ..shapes import align, ceil_div, prod, rows_of
+from ..shapes import Array, align, ceil_div, prod, rows_of
 from . import linear_q4gsw as q4linear
+from .limits import Limits
+from .plan import Plan, Step, fold, need, unsupported
 from .q8 import EPS, qparams, rounded
+from .spec import Args, Case, Resource, op
 
 WG = 64
 

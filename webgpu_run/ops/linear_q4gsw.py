@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..kernel import Consts
-from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, fold, need, op
-from ..shapes import Dims, align, ceil_div, prod, rows_of
+from ..shapes import Array, Dims, align, ceil_div, prod, rows_of
 from . import q4, q8
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, Packed, Resource, op
+from .wgsl import Consts
 
 WG = 64
 

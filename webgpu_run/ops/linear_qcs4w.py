@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, need, op
-from ..shapes import align
+from ..shapes import Array, align
 from . import linear_q4gsw as q4linear
 from . import q4
+from .limits import Limits
+from .plan import Plan, need
+from .spec import Args, Case, Packed, Resource, op
 
 
 def turned(w: Array, k: int) -> Array:

@@ -1,6 +1,6 @@
 """wr.pick: the id of the next token from the last row of logits, so that decoding reads four bytes, not the vocabulary.
 
-`how` is what sampling.Sampler.words gives: with no live word the largest logit is taken, with all of them one is drawn.
+`how` is what choice.draw_words gives: with no live word the largest logit is taken, with all of them one is drawn.
 A draw sorts nothing: logits are counted by their distance from the largest, only those in the few bins where top-k,
 top-p, min-p and the draw end are listed, and the last dispatch finds these ends among them.
 """
@@ -11,9 +11,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Resource, Step, fold, need, op
-from ..sampling import WORDS, Sampler, choose
-from ..shapes import ceil_div, prod, rows_of
+from ..shapes import Array, ceil_div, prod, rows_of
+from .choice import WORDS, choose, draw_words
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, Resource, op
 
 PARTS = 64  # of a row, at most
 SUMS = 3 * 256  # count and weight of 256 bins
@@ -27,7 +29,8 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     """The likeliest last, so that no part of the row can be missed; some are equal."""
     x = np.sort(rng.standard_normal(a["x"]).astype(np.float32).round(2) * 3)
-    words = Sampler(*a.attrs.get("sampler", (1.0,))).words(int(rng.integers(1000)))
+    temp, top_k, top_p, min_p = a.attrs.get("sampler", (1.0, 0, 1.0, 0.0))
+    words = draw_words(temp, int(top_k), top_p, min_p, 0, int(rng.integers(1000)))
     return {"x": x, "how": words[: a["how"][0]]}
 
 
@@ -51,7 +54,7 @@ def _case(*x: int, live: tuple[tuple[int, ...], ...] = (), sampler: tuple[float,
     cases=(
         _case(1, 5, 509, live=((1, 1, 509), (1, 3, 509)), sampler=(0.8, 40, 0.95, 0.01)),
         _case(1, 7),
-        _case(1, 9000, sampler=(2.0, 0, 0.9)),
+        _case(1, 9000, sampler=(2.0, 0, 0.9, 0.0)),
     ),
 )
 def pick(a: Args, limits: Limits) -> Plan:

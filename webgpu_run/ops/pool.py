@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, need, op
-from ..shapes import Dims, ceil_div, prod
+from ..shapes import Array, Dims, ceil_div, prod
 from .image import Params, lanes
+from .limits import Limits
+from .plan import Plan, need
+from .spec import Args, Case, op
 
 
 def _pair(values: tuple[int, ...], default: tuple[int, int] = (1, 1)) -> tuple[int, int]:

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..op import STAGED_ROWS, Array, Grid, Limits, Packed, Resource, Stage, Step, Window, fold
-from ..shapes import align, ceil_div
+from ..shapes import Array, align, ceil_div
 from . import q8
+from .limits import Limits
+from .plan import STAGED_ROWS, Grid, Stage, Step, Window, fold
+from .spec import Packed, Resource
 
 TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
 FEW_ROWS = 16  # as many are not worth a copy into an image, if one window holds them
@@ -177,7 +179,7 @@ def resources(m: int, k: int, normed: bool, limits: Limits, *, rounded: bool = F
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ActivationSource:
     """How rows reach the strips: dispatches before, what is bound in their and the norm's place, and in which form."""
 
     x: str
@@ -204,22 +206,22 @@ class Source:
 
 def source(
     m: int, k: int, limits: Limits, *, x: str, norm: str | None, eps: float, rounded: bool, tiled: bool = False
-) -> Source:
+) -> ActivationSource:
     """Many rows are normalised and rounded once, into scratch: cheaper than every strip doing it for itself."""
     if m > 1 and stageable(k, limits) and held(m, limits) and not rounded:
         stage = Stage(x, "rows", m, k // 4) if m > few_rows(k, limits) else None
         if norm is not None:
-            return Source("ready", steps=(_norm_step(m, k, eps, x, norm, stage, limits),), form="image")
+            return ActivationSource("ready", steps=(_norm_step(m, k, eps, x, norm, stage, limits),), form="image")
         if stage:
-            return Source("rows", form="image", stage=stage)
+            return ActivationSource("rows", form="image", stage=stage)
     fresh = m == 1 and limits.profile.shuffle
     if (rounded and not fresh) or (norm is not None and m > 1):
         rows_of = bound_rows if limits.profile.images else padded_rows
         window = rows_of(m, k, limits, rounded=rounded)
         packed = rounded and not tiled
         steps = q8.ready_steps(m, k, window, eps, x, norm, limits, rounded=rounded, packed=packed)
-        return Source("normed", "", tuple(steps), "packed" if packed else "")
-    return Source(x, norm or "", (), "fresh" if rounded else "", norm is not None)
+        return ActivationSource("normed", "", tuple(steps), "packed" if packed else "")
+    return ActivationSource(x, norm or "", (), "fresh" if rounded else "", norm is not None)
 
 
 def _norm_step(m: int, k: int, eps: float, x: str, norm: str, stage: Stage | None, limits: Limits) -> Step:
@@ -243,7 +245,7 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
 
 
 def strip_consts(
-    m: int, k: int, group: int, limits: Limits, rows_from: Source, strips: int, *, swiglu: bool = False
+    m: int, k: int, group: int, limits: Limits, rows_from: ActivationSource, strips: int, *, swiglu: bool = False
 ) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
     profile, norm = limits.profile, rows_from.folded

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..op import Array, Limits, Step, Window, fold
+from ..shapes import Array
+from .limits import Limits
+from .plan import Step, Window, fold
 
 EPS = float(np.finfo(np.float32).eps)  # the least scale, as the exporter has it and the kernels
 LOW, HIGH = -128, 127

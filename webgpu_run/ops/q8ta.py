@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Packed, Plan, Resource, Step, fold, need, op, unsupported
-from ..shapes import align, ceil_div, prod, rows_of
+from ..shapes import Array, align, ceil_div, prod, rows_of
 from .elementwise import binary_step, unary_step
+from .limits import Limits
+from .plan import Plan, Step, fold, need, unsupported
 from .rearrange import pixel_shuffle, shuffle_reference
+from .spec import Args, Case, Packed, Resource, op
 
 WG = 64
 _BYTES = {"x": "int8", "out": "int8"}

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, need, op
-from ..shapes import prod
+from ..shapes import Array, prod
 from .elementwise import unary_step
+from .limits import Limits
+from .plan import Plan, need
+from .spec import Args, Case, op
 
 _ATTRS = {"scale": 0.05, "zero": 3, "low": -128, "high": 127}
 _LIVE = ({"x": (1, 5)}, {"x": (3, 5)})

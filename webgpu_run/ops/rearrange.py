@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import Dims, ceil_div, prod, strides_of, wrap
+from ..shapes import Array, Dims, ceil_div, prod, strides_of, wrap
 from .copy import copy_step
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, op
 
 WG = 64
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import Dims, prod, strides_of, wrap
+from ..shapes import Array, Dims, prod, strides_of, wrap
 from .copy import pad8
 from .elementwise import wgsl_type
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, op
 
 WG = 64
 LARGEST = "3.4028234e38"

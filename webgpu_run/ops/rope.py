@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Bound, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import Dims, ceil_div, prod
+from ..shapes import Array, Dims, ceil_div, prod
+from .limits import Limits
+from .plan import Bound, Plan, Step, fold, need
+from .spec import Args, Case, op
 
 WG = 64
 

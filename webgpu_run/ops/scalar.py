@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, op, unsupported
-from ..shapes import prod
+from ..shapes import Array, prod
 from .elementwise import COMPARISONS, unary_step
+from .limits import Limits
+from .plan import Plan, unsupported
+from .spec import Args, Case, op
 
 LARGEST = 3.4028234e38
 _DIMS: tuple[Mapping[str, tuple[int, ...]], ...] = ({"x": (1, 29, 52)}, {"x": (5, 3)})

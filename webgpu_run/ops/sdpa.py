@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..op import Args, Array, Bound, Case, Limits, Plan, Resource, Step, fold, need, op, unsupported
-from ..shapes import Dims, ceil_div, prod
+from ..shapes import Array, Dims, ceil_div, prod
+from .limits import Limits
+from .plan import Bound, Plan, Step, fold, need, unsupported
+from .spec import Args, Case, Resource, op
 
 WG = 64
 TURNS = 4  # positions that a group of eight lanes takes of a tile

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import prod, wrap
+from ..shapes import Array, prod, wrap
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, op
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:

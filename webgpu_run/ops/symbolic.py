@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import ShapeError
-from ..op import Args, Limits, Plan, op
 from ..shapes import wrap
+from .limits import Limits
+from .plan import Plan
+from .spec import Args, op
 
 
 @op("sym_size.int", "x dim:int -> out:symint")

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..op import Args, Array, Case, Limits, Plan, Step, fold, need, op
-from ..shapes import broadcast, broadcast_strides, ceil_div, prod
+from ..shapes import Array, broadcast, broadcast_strides, ceil_div, prod
 from .copy import pad8
 from .elementwise import wgsl_type
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, op
 
 WG = 64
 

@@ -1,0 +1,1 @@
+"""What webgpu-bench measures and how it reports it."""

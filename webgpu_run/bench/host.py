@@ -1,0 +1,134 @@
+"""Facts that a measurement is worth nothing without: the machine, the driver, the versions, the model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..formats.pte import Program
+from ..gpu.adapters import THREADS
+from ..gpu.device import Device
+from ..graph.graph import Graph
+from ..ops.spec import load_all
+from ..shapes import prod
+from ..version import __version__
+
+_PACKAGES = ("wgpu", "numpy")
+
+
+def machine() -> dict[str, Any]:
+    """The host: its processor, memory, system and how busy it is."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def busy() -> bool:
+    """More wants to run than there are processors for."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+
+
+def versions() -> dict[str, str]:
+    """Ours and those of what we stand on."""
+    return {
+        "webgpu-run": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def adapter(device: Device) -> dict[str, Any]:
+    """The adapter, its driver, and which variants of the kernels it gets."""
+    a = device.adapter
+    return {
+        "name": a.name,
+        "backend": a.backend,
+        "kind": a.kind,
+        "driver": a.driver,
+        "features": list(device.features),
+        "timestamps": device.timestamps,
+        "profile": device.limits.profile.name,
+        "tuned": device.tuned,
+        "threads": os.environ.get(THREADS),  # of a software driver, where that was set
+    }
+
+
+def model(program: Program) -> dict[str, Any]:
+    """The file: its name, size, hash, and how many parameters its graphs hold."""
+    path = Path(program.path)
+    return {
+        "name": _name(path),
+        "file": path.name,
+        "bytes": program.file_size,
+        "sha256": sha256(path),
+        "params": parameters(program),
+    }
+
+
+def _name(path: Path) -> str:
+    """The file's name; of one that is just called model, what its card is headed with."""
+    card = path.parent / "MODEL_CARD.md"
+    if path.stem == "model" and card.is_file():
+        words = card.read_text(encoding="utf-8").lstrip("# ").split()
+        return words[0] if words else path.stem
+    return path.stem
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parameters(program: Program) -> int:
+    """Trained numbers: a tied table once, two to a byte where they are 4-bit; no scales, tables of angles or caches."""
+    load_all()
+    found: dict[tuple[int, str | int], int] = {}
+    for d, delegate in enumerate(program.method().delegates):
+        if delegate.graph is None:
+            continue
+        graph = Graph(delegate.graph, delegate.constant)
+        for node in graph.nodes:
+            for name, v in node.tensors.items():
+                tensor = graph.tensors[graph.tensors[v].root]
+                if tensor.constant < 0 or tensor.mutable or name.startswith(("scales", "cos", "sin", "zero", "sums")):
+                    continue
+                packed = 2 if "q4" in node.op.name and name.startswith("w") else 1
+                key = (d, delegate.graph.constants[tensor.constant].key or tensor.constant)
+                found[key] = max(found.get(key, 0), packed * prod(tensor.max_dims))
+    return sum(found.values())
+
+
+def peak_rss() -> int | None:
+    """The most memory this process has had, in bytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None

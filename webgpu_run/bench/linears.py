@@ -1,0 +1,223 @@
+"""`webgpu-bench op --of MODEL.pte`: a model's own linears, by shape and route, against the adapter's nearer limit.
+
+They are timed inside the model, by timestamps: alone, a weight would stay in the processor's cache from one run to the
+next, as it never does between two tokens.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..console import outfile
+from ..console.progress import Progress
+from ..errors import DeviceError, UsageError
+from ..gpu import roofline
+from ..gpu.callstats import CallStats
+from ..gpu.device import open_device
+from ..gpu.roofline import Roofline
+from ..gpu.tune import tune
+from ..graph.graph import Graph, Node
+from ..runtime.model import Model
+from ..runtime.open import open_program as load
+from ..shapes import Dims, prod, rows_of
+from .rows import ATTENTION, facts, summary
+from .tables import Row, View, number, sinks
+from .trials import Bench, LengthLimits, Trial
+
+LENGTHS = (1, 4, 16, 64, 256)
+REPEAT = 10
+
+
+@dataclass(slots=True)
+class Linear:
+    """Nodes of one shape and route: what they are, and microseconds of one of them, a sample a call."""
+
+    op: str
+    route: str
+    m: int
+    k: int
+    n: int
+    nbytes: int  # of weights, input and output, each once
+    count: int = 0
+    us: list[float] = field(default_factory=list)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.k * self.n
+
+
+def is_linear(node: Node) -> bool:
+    """Whether the node multiplies rows `x` by weights."""
+    return "x" in node.tensors and bool(_weights(node))
+
+
+def _weights(node: Node) -> list[int]:
+    return [v for name, v in node.tensors.items() if name.rstrip("0123456789") == "w"]
+
+
+def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> Linear:
+    """The node's shape, and the bytes that have to move whatever the kernel does."""
+    m, k, n = rows_of(x), x[-1], sum(graph.tensors[v].max_dims[0] for v in _weights(node))
+    fixed = 0
+    for name, v in node.tensors.items():
+        tensor = graph.tensors[v]
+        if name.rstrip("0123456789") in ("w", "scales", "bias", "sums"):
+            fixed += prod(tensor.max_dims) * np.dtype(tensor.dtype).itemsize
+    way = "gemv" if m == 1 else "gemm"
+    return Linear(
+        node.op.short, route if route.startswith(way) else f"{way}, {route}", m, k, n, fixed + 4 * m * (k + n)
+    )
+
+
+def timed_linears(model: Model, stats: CallStats) -> Iterator[tuple[Linear, int]]:
+    """Every linear of a call that was just made, and the nanoseconds of its dispatches."""
+    times = iter(stats.timed)
+    for runner in model.runners:
+        by_node: dict[int, int] = {}
+        for command, d in zip(runner.executor.commands(), times, strict=False):
+            if ATTENTION not in command.step.kernel:
+                by_node[command.node] = by_node.get(command.node, 0) + d.gpu_ns
+        for index, ns in by_node.items():
+            node = runner.graph.nodes[index]
+            if is_linear(node):
+                x = runner.engine.live[node.tensors["x"]]
+                yield linear_of(runner.graph, node, x, runner.engine.plans[index].route), ns
+
+
+def run_model_ops(
+    *,
+    of: str,
+    seq_lens: tuple[int, ...] | None,
+    repeat: int | None,
+    device: str | None,
+    no_roofline: bool,
+    form: str | None,
+    out: str | None,
+    quiet: bool,
+) -> int:
+    """A row for each shape and route at every length; lengths take turns."""
+    program = load(of)
+    if out:
+        outfile.check_target(out, [program.path], "--out")
+    reach = LengthLimits.of(program, program.method())
+    lengths = seq_lens or (reach.largest if reach.exact else 1, *(n for n in LENGTHS if 1 < n <= reach.largest))
+    for n in lengths:
+        if n > reach.largest or (reach.exact and n != reach.largest):
+            raise UsageError(f"-p {n}: the model takes {'exactly' if reach.exact else 'at most'} {reach.largest}")
+    opened = open_device(device)
+    if not opened.timestamps:
+        raise DeviceError("this adapter has no timestamp queries: the time of an op inside a model is not known")
+    tune(opened)
+    with Progress(quiet=quiet, still=True) as progress:
+        model = Model(program, opened, progress=progress)
+        bench, shared = Bench(model, reach), facts(opened, program)
+        roof = None if no_roofline else roofline.measure(opened, progress)
+        found: dict[tuple[str, str, int, int, int], Linear] = {}
+        working_set, rounds = 0, (repeat or REPEAT) + 1  # the first one compiles
+        with sinks(form, out, VIEW if roof else VIEW.without("nearer limit", "% of it")) as table:
+            for i in range(rounds):
+                for n in lengths:
+                    progress("rounds", i, rounds)
+                    stats = bench.timed(Trial(False, n))
+                    working_set = max(working_set, sum(d.work[0] for d in stats.timed))
+                    if i:
+                        _add(found, list(timed_linears(model, stats)))
+                if roof and i == rounds - 1:
+                    roof = roof.or_better(roofline.measure(opened, progress))
+                if i:
+                    progress.close()
+                    table.show([_row(one, shared, roof, working_set) for one in sorted(found.values(), key=_order)])
+    return 0
+
+
+def _add(found: dict[tuple[str, str, int, int, int], Linear], made: Sequence[tuple[Linear, int]]) -> None:
+    together: dict[tuple[str, str, int, int, int], list[int]] = {}
+    for linear, ns in made:
+        key = (linear.op, linear.route, linear.m, linear.k, linear.n)
+        found.setdefault(key, linear)
+        together.setdefault(key, []).append(ns)
+    for key, times in together.items():
+        found[key].count = len(times)
+        found[key].us.append(statistics.fmean(times) / 1e3)
+
+
+def _order(linear: Linear) -> tuple[int, str, int, int]:
+    return linear.m, linear.op, linear.k, linear.n
+
+
+def _row(linear: Linear, shared: Row, roof: Roofline | None, working_set: int) -> Row:
+    made = summary(linear.us)
+    us, limit = made["median"], None
+    if roof:
+        rate, way = roof.memory(working_set)
+        memory, arithmetic = linear.nbytes / rate / 1e3, linear.flops / roof.f32 / 1e3
+        nearer = ("memory", rate, "GB/s", way) if memory > arithmetic else ("FMA", roof.f32, "GFLOP/s", "f32")
+        limit = {**dict(zip(("what", "rate", "unit", "by"), nearer, strict=True)), "least_us": max(memory, arithmetic)}
+    shape = f"{linear.m}×{linear.k}×{linear.n}"
+    row = {
+        "kind": "linear",
+        "test": f"{linear.op} {shape} {linear.route}",
+        "op": linear.op,
+        "shape": shape,
+        "m": linear.m,
+        "k": linear.k,
+        "n": linear.n,
+        "route": linear.route,
+        "count": linear.count,
+        "unit": "µs",
+        "better": "lower",
+        **made,
+        "bytes": linear.nbytes,
+        "flops": linear.flops,
+        "gb_s": linear.nbytes / us / 1e3,
+        "gflop_s": linear.flops / us / 1e3,
+        "limit": limit,
+        "roofline_share": limit["least_us"] / us if limit else None,
+    }
+    return {**{k: shared[k] for k in ("schema", "time", "model")}, **row, **shared}
+
+
+def _cells(row: Row) -> dict[str, str]:
+    limit, share = row["limit"], row["roofline_share"]
+    return {
+        "op": row["op"],
+        "M×K×N": row["shape"],
+        "route": row["route"],
+        "count": str(row["count"]),
+        "µs": number(row["median"]),
+        "p90 µs": number(row["p90"]),
+        "GB/s": number(row["gb_s"]),
+        "GFLOP/s": number(row["gflop_s"]),
+        "nearer limit": f"{limit['what']} {number(limit['rate'])} {limit['unit']}" if limit else "–",
+        "% of it": f"{share:.1%}" if share is not None else "–",
+    }
+
+
+VIEW = View(
+    _cells,
+    (
+        *(
+            "model.name",
+            "op",
+            "m",
+            "k",
+            "n",
+            "route",
+            "count",
+            "median",
+            "mean",
+            "sd",
+            "p90",
+            "ci95",
+            "samples",
+            "bytes",
+        ),
+        *("flops", "gb_s", "gflop_s", "limit.what", "limit.rate", "limit.by", "roofline_share"),
+        *("device.name", "device.backend", "time", "schema"),
+    ),
+    ("p90 µs", "count", "nearer limit", "GFLOP/s", "% of it", "GB/s"),
+)

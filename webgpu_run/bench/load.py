@@ -1,0 +1,132 @@
+"""`webgpu-bench load`: how long files take to load and how much memory they take, against their size.
+
+Every load is a process of its own: memory that was used once is not given back, and the most that a process had is the
+figure. Files take turns, so that what slows the machine down for a while is in all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..console import outfile
+from ..console.progress import Progress
+from ..formats import pte
+from ..gpu.device import open_device
+from ..gpu.tune import tune
+from ..runtime.model import Model
+from ..runtime.open import open_program as load
+from ..runtime.support import check_method
+from . import host as machine
+from .rows import facts, summary
+from .tables import LOAD, Row, sinks
+from .trials import LengthLimits
+
+
+def once(path: str, device: str | None) -> dict[str, Any]:
+    """Load a file in this process: milliseconds, and the most memory there was."""
+    opened = open_device(device)
+    tune(opened)
+    base = machine.peak_rss()
+    start = time.perf_counter()
+    program = pte.load(path)
+    model = Model(program, opened)
+    opened.wait()
+    loaded = time.perf_counter()
+    found = {"load_ms": (loaded - start) * 1e3, "first_ms": None, "load_rss_bytes": machine.peak_rss()}
+    if len(model.inputs) == 2:  # a language model: its first token also compiles the kernels
+        count = LengthLimits.of(program, model.method).largest if model.inputs[0].dynamism == "static" else 1
+        model.run([np.zeros((1, count), np.int64), np.zeros(1, np.int64)])
+        found["first_ms"] = (time.perf_counter() - loaded) * 1e3
+    return {**found, "base_rss_bytes": base, "peak_rss_bytes": machine.peak_rss(), "gpu_bytes": opened.allocated}
+
+
+def _child(path: str, device: str | None) -> dict[str, Any]:
+    command = [sys.executable, "-m", __name__, json.dumps([path, device])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode < 0:
+        raise errors.DeviceError(f"the load was ended by {signal.Signals(-done.returncode).name} ({path})")
+    if done.returncode:
+        kinds = (errors.FormatError, errors.UnsupportedError, errors.ShapeError, errors.DeviceError)
+        kind = next((k for k in kinds if k.exit_code == done.returncode), errors.RunError)
+        raise kind((done.stderr.strip().splitlines() or ["the load failed"])[-1])
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def run_load(
+    *,
+    models: tuple[str, ...],
+    repeat: int,
+    device: str | None,
+    report: str | None,
+    form: str | None,
+    out: str | None,
+    quiet: bool,
+) -> int:
+    """A row a file; no file is loaded when one of them cannot be."""
+    programs = [load(path) for path in models or (None,)]
+    for target, flag in ((out, "--out"), (report, "--report")):
+        if target:
+            outfile.check_target(target, [p.path for p in programs], flag)
+    for program in programs:
+        check_method(program.method())
+    programs.sort(key=lambda program: program.file_size)
+    opened = open_device(device)
+    tune(opened)  # what is remembered costs the loads nothing
+    shared = [facts(opened, program) for program in programs]
+    made: list[list[dict[str, Any]]] = [[] for _ in programs]
+    rows: list[Row] = []
+    with Progress(quiet=quiet, still=True) as progress:
+        try:
+            with sinks(form, out, LOAD, [{**row, "test": _label(row)} for row in shared]) as table:
+                for turn in range(repeat):
+                    for i, program in enumerate(programs):
+                        progress(f"round {turn + 1}", i, len(programs))
+                        made[i].append(_child(str(program.path), device))
+                        if not turn or i == len(programs) - 1:
+                            progress.close()
+                            rows = [_row(m, s) for m, s in zip(made, shared, strict=True) if m]
+                            table.show(rows)
+        finally:
+            if report and rows:
+                from .page import load_page
+
+                outfile.write(report, load_page(rows).encode())
+    return 0
+
+
+def _label(row: Row) -> str:
+    return f"load {row['model']['file']}"
+
+
+def _row(made: list[dict[str, Any]], shared: Row) -> Row:
+    firsts = [m["first_ms"] for m in made if m["first_ms"] is not None]
+    memory = {name: max(m[name] or 0 for m in made) for name in ("load_rss_bytes", "peak_rss_bytes", "gpu_bytes")}
+    row = {
+        "kind": "load",
+        "test": _label(shared),
+        "unit": "ms",
+        "better": "lower",
+        **summary([m["load_ms"] for m in made]),
+        "first_ms": statistics.median(firsts) if firsts else None,
+        "first_samples_ms": firsts,
+        **memory,
+        "base_rss_bytes": min(m["base_rss_bytes"] or 0 for m in made),
+    }
+    return {**{k: shared[k] for k in ("schema", "time", "model")}, **row, **shared}
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(once(*json.loads(sys.argv[1]))))
+    except errors.RunError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

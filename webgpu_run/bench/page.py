@@ -1,0 +1,258 @@
+"""`--report`: one self-contained page of a benchmark. No script, no network: SVG and CSS in the file itself."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Sequence
+
+from .rows import ATTENTION, GPU_NOTE
+from .svg import Bar, Point, Series, bars, lines
+from .tables import Row, bytes_text, load_cells, model_cells, number, params_text
+
+SHOWN_OPS = 7
+_CSS = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1c1e21;--dim:#667;--line:#e3e5e9;--card:#f7f8fa;
+--c0:#2563a8;--c1:#d97706;--c2:#2f8f5b;--c3:#b0413e;--c4:#7c5cbf;--c5:#0f8b8d;--c6:#a3761d;--c7:#8a8f98}
+@media(prefers-color-scheme:dark){:root{--bg:#15171a;--fg:#e6e8eb;--dim:#9aa3ad;--line:#2c3036;--card:#1c1f24;
+--c0:#6aa6e8;--c1:#f0a64b;--c2:#62c48f;--c3:#e57b77;--c4:#a98ff0;--c5:#4cc3c4;--c6:#d2a64f;--c7:#9aa3ad}}
+body{margin:0 auto;padding:28px 24px 48px;max-width:1200px;background:var(--bg);color:var(--fg);
+font:15px/1.5 system-ui,"Segoe UI",Helvetica,Arial,sans-serif}
+h1{font-size:24px;margin:0 0 2px}h2{font-size:16px;margin:0 0 8px}p{margin:0 0 8px}.dim{color:var(--dim)}
+.card .dim{font-size:13px;margin:8px 0 0}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));gap:16px;margin:20px 0}
+.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px}
+svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:var(--fg)}
+svg .label{fill:var(--dim)}svg .grid{stroke:var(--line)}
+.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12.5px;margin-top:6px}
+.legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:13.5px;width:100%}
+th,td{padding:5px 9px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th{color:var(--dim);font-weight:600}td:first-child,th:first-child{text-align:left}
+.warn{border-left:3px solid var(--c1);padding-left:10px}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:3px 16px;margin:0;font-size:13.5px}
+dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
+"""
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The whole page; rows are those of one model on one device, as JSON has them."""
+    first = rows[0]
+    title = f"{first['model']['name']} on {first['device']['name']}"
+    size = f"{bytes_text(first['model']['bytes'])} · {params_text(first['model']['params'])} parameters"
+    figures = [
+        ("Prefill: tokens/s by length", _prefill(rows)),
+        ("Decode: tokens/s by depth of the KV cache", _decode(rows)),
+        ("Prefill: time by length", _growth(rows, "prefill")),
+        ("Decode: time of a token by depth of the KV cache", _growth(rows, "decode")),
+        ("GPU time by op", _ops(rows)),
+        ("Share of the roofline", _roofline(rows)),
+    ]
+    below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, model_cells)}
+<p class="dim">Times are of one prefill (pp) or of one token (tg). GPU ms: {html.escape(GPU_NOTE)}.</p></div>
+<div class="plots"><div class="card"><h2>Machine</h2>{_facts(first)}</div>{_adapter(first)}</div>"""
+    return _whole(title, size, figures, below, rows)
+
+
+def load_page(rows: Sequence[Row]) -> str:
+    """The page of `webgpu-bench load`: time and memory against the size of the file."""
+    device = rows[0]["device"]
+
+    def series(name: str, *path: str, unit: float = 1.0) -> Series:
+        return Series(name, tuple(Point(_mib(row), _at(row, path) / unit) for row in rows if _at(row, path)))
+
+    load = Series("load", tuple(Point(_mib(r), r["mean"] / 1e3, *(x / 1e3 for x in r["ci95"] or ())) for r in rows))
+    times = [load, series("first token", "first_ms", unit=1e3)]
+    names = (("process, peak", "peak_rss_bytes"), ("process, before", "base_rss_bytes"), ("GPU", "gpu_bytes"))
+    memory = [
+        *(series(name, key, unit=1 << 20) for name, key in names),
+        series("the file", "model", "bytes", unit=1 << 20),
+    ]
+    figures = [
+        ("Time to load", lines([s for s in times if s.points], "MiB of the file", "s", log="xy")),
+        ("Memory", lines([s for s in memory if s.points], "MiB of the file", "MiB", log="xy")),
+    ]
+    inside = " On a software adapter the GPU's memory is part of the process's." if device["kind"] == "CPU" else ""
+    below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, load_cells)}
+<p class="dim">Each load is a process of its own.{inside}</p></div>
+<div class="plots"><div class="card"><h2>Machine</h2>{_list(_host(rows[0]))}</div></div>"""
+    return _whole(f"Loading on {device['name']}", f"{len(rows)} files", figures, below, rows)
+
+
+def _mib(row: Row) -> float:
+    return float(row["model"]["bytes"]) / (1 << 20)
+
+
+def _at(row: Row, path: Sequence[str]) -> float:
+    found = row
+    for name in path:
+        found = found[name] or {}
+    return float(found or 0)  # type: ignore[arg-type]
+
+
+def _whole(title: str, about: str, figures: Sequence[tuple[str, str]], below: str, rows: Sequence[Row]) -> str:
+    first = rows[0]
+    cards = "".join(f'<div class="card"><h2>{name}</h2>{body}</div>' for name, body in figures if body)
+    notes = [text for row in rows for text in row.get("warnings", ())]
+    warned = "".join(f'<p class="warn">{html.escape(text)}</p>' for text in notes)
+    data = json.dumps(list(rows), ensure_ascii=False).replace("</", "<\\/")
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(title)} · webgpu-bench</title><style>{_CSS}</style></head><body>
+<h1>{html.escape(title)}</h1><p class="dim">{html.escape(about)} · {html.escape(first["device"]["backend"])} ·
+{html.escape(first["time"])} · webgpu-bench {html.escape(first["versions"]["webgpu-run"])}</p>
+{warned}<div class="plots">{cards}</div>
+{below}
+<script type="application/json" id="rows">{data}</script></body></html>
+"""
+
+
+def _point(row: Row, x: float) -> Point:
+    low, high = row.get("ci95") or (None, None)
+    return Point(x, row["mean"], low, high)
+
+
+def _prefill(rows: Sequence[Row]) -> str:
+    found = [r for r in rows if r["phase"] == "prefill"]
+    depths = sorted({r["depth"] for r in found})
+    series = [
+        Series(
+            f"depth {d}",
+            tuple(_point(r, r["tokens"]) for r in sorted(found, key=lambda r: r["tokens"]) if r["depth"] == d),
+        )
+        for d in depths
+    ]
+    return lines(series, "prompt tokens", "tokens/s", log="x") if found else ""
+
+
+def _decode(rows: Sequence[Row]) -> str:
+    found = [r for r in rows if r["phase"] == "decode"]
+    counts = sorted({r["tokens"] for r in found})
+    series = [
+        Series(
+            f"tg{n}", tuple(_point(r, r["depth"]) for r in sorted(found, key=lambda r: r["depth"]) if r["tokens"] == n)
+        )
+        for n in counts
+    ]
+    return lines(series, "tokens in the cache before", "tokens/s") if found else ""
+
+
+def _growth(rows: Sequence[Row], phase: str) -> str:
+    """Milliseconds by the wall, on the GPU, and of that attention, against the length or the depth."""
+    found = [r for r in rows if r["phase"] == phase]
+    if not found:
+        return ""
+    x, fixed = ("tokens", "depth") if phase == "prefill" else ("depth", "tokens")
+    found = sorted((r for r in found if r[fixed] == found[0][fixed]), key=lambda r: r[x])
+    parts: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
+        ("wall", lambda r: r["latency_ms"]["mean"]),
+        ("GPU", lambda r: r["gpu_ms_per"]),
+        ("of it attention", lambda r: r.get("attention_ms_per")),
+    )
+    series = [Series(name, tuple(Point(r[x], y) for r in found if (y := ms(r)))) for name, ms in parts]
+    label = "prompt tokens" if phase == "prefill" else "tokens in the cache before"
+    return lines([s for s in series if s.points], label, "ms", log="xy" if phase == "prefill" else "")
+
+
+def _part(op: Row) -> str:
+    """What a dispatch is counted as: attention apart from the linears it may be fused with."""
+    kernel: str = op.get("kernel", "")
+    return kernel if ATTENTION in kernel else op["op"]
+
+
+def _ops(rows: Sequence[Row]) -> str:
+    """A bar a test, the whole of it 100%: which op took how much."""
+    totals: dict[str, float] = {}
+    for row in rows:
+        whole = sum(op["gpu_us"] for op in row["ops"]) or 1.0
+        for op in row["ops"]:
+            totals[_part(op)] = totals.get(_part(op), 0.0) + op["gpu_us"] / whole
+    named = sorted(totals, key=lambda name: -totals[name])[:SHOWN_OPS]
+    made = []
+    for row in rows:
+        by: dict[str, float] = dict.fromkeys([*named, "other"], 0.0)
+        for op in row["ops"]:
+            by[_part(op) if _part(op) in named else "other"] += op["gpu_us"]
+        whole = sum(by.values())
+        if whole:
+            parts = [
+                (name, us / whole, f"{name}: {number(us / 1e3)} ms, {us / whole:.1%}") for name, us in by.items() if us
+            ]
+            made.append(Bar(row["test"], tuple(parts), f"{number(whole / 1e3)} ms"))
+    return bars(made, "share of the GPU time of one prefill, or of one token", 1.0) if made else ""
+
+
+def _roofline(rows: Sequence[Row]) -> str:
+    made = []
+    for row in rows:
+        share = (row.get("roofline") or {}).get("share")
+        if share is not None:
+            about = f"{row['test']}: {share:.1%} of {number(row['roofline']['ideal_ms'])} ms, the least it could take"
+            made.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
+    if not made:
+        return ""
+    of = next((row["roofline"] for row in rows if "memory_by" in (row.get("roofline") or {})), None)
+    drawn = bars(made, "least time the adapter could take / time it took", 1.0)
+    if of is None:
+        return drawn
+    limits = f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32)"
+    return f'{drawn}<p class="dim">The least: bytes and operations at {html.escape(limits)}.</p>'
+
+
+def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
+    shared = ("model", "size", "params", "device") if view is model_cells else ()
+    cells = [{k: v for k, v in view(row).items() if k not in shared} for row in rows]
+    empty = [k for k in cells[0] if all(row[k] == "–" for row in cells)]
+    cells = [{k: v for k, v in row.items() if k not in empty} for row in cells]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in cells[0])
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(v)}</td>" for v in row.values()) + "</tr>" for row in cells)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _list(pairs: Sequence[tuple[str, str]]) -> str:
+    return "<dl>" + "".join(f"<dt>{html.escape(a)}</dt><dd>{html.escape(b)}</dd>" for a, b in pairs) + "</dl>"
+
+
+def _host(row: Row) -> list[tuple[str, str]]:
+    device, host = row["device"], row["machine"]
+    return [
+        ("adapter", f"{device['name']} · {device['backend']} · {device['kind']}"),
+        ("driver", device["driver"]),
+        ("features", ", ".join(device["features"]) or "none of those we use"),
+        ("kernels", f"{device.get('profile', 'unknown')}, {device.get('tuned', 'unknown')}"),
+        ("processor", f"{host['cpu']}, {host['cores']} cores, {bytes_text(host['memory_bytes'])}"),
+        ("system", f"{host['system']} · load {host['load']}"),
+        ("versions", " · ".join(f"{name} {v}" for name, v in row["versions"].items())),
+    ]
+
+
+def _facts(row: Row) -> str:
+    settings = row["settings"]
+    memory = f"{bytes_text(row['gpu_bytes'])} on the GPU · peak {bytes_text(row['peak_rss_bytes'])} on the host"
+    return _list(
+        [
+            *_host(row),
+            ("model", f"{row['model']['file']} · sha256 {row['model']['sha256']}"),
+            ("memory", memory),
+            ("runs", f"{settings['warmup']} to warm up, then {settings['repeat']} rounds of every test"),
+            ("intervals", "95%, of the mean, allowing for a machine that is slower for a while"),
+        ]
+    )
+
+
+def _adapter(row: Row) -> str:
+    roof = row.get("adapter_roofline")
+    if not roof:
+        return ""
+    found = [
+        (f"read {way}, {int(size) >> 20} MiB", f"{number(rate)} GB/s")
+        for way, rates in roof["read_gb_s"].items()
+        for size, rate in rates.items()
+    ]
+    found += [(f"copy, {int(size) >> 20} MiB", f"{number(rate)} GB/s") for size, rate in roof["copy_gb_s"].items()]
+    found.append(("FMA f32", f"{number(roof['f32_gflop_s'])} GFLOP/s"))
+    if roof["f16_gflop_s"] is not None:
+        found.append(("FMA f16", f"{number(roof['f16_gflop_s'])} GFLOP/s"))
+    names = ("dispatch", "encode", "submit", "readback")
+    found += [(name, f"{number(roof[f'{name}_us'])} µs") for name in names]
+    return f'<div class="card"><h2>What this adapter can do</h2>{_list(found)}</div>'

@@ -1,0 +1,150 @@
+"""A benchmark row as plain data: what JSON keeps, and what the tables take their cells from."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from ..formats.pte import Program
+from ..gpu.device import Device
+from ..gpu.roofline import Roofline
+from . import host as machine
+from .stats import Summary, outliers
+from .tables import SCHEMA, Row
+from .trials import Measured
+
+GPU_NOTE = "separate repetitions, a timestamped pass a dispatch; wall times are taken without timestamps"
+SLOW_FIRST = 1.5
+ATTENTION = "sdpa"  # in the names of the kernels that read the whole KV cache
+
+
+def facts(device: Device, program: Program | None = None) -> Row:
+    """What every row of a run shares."""
+    return {
+        "schema": SCHEMA,
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **({"model": machine.model(program)} if program else {}),
+        "device": machine.adapter(device),
+        "machine": machine.machine(),
+        "versions": machine.versions(),
+    }
+
+
+def summary(samples: list[float]) -> Row:
+    """The statistics of the samples beside them."""
+    s = Summary.of(samples)
+    interval = None if s.low is None else [_round(s.low), _round(s.high)]
+    return {
+        "samples": [_round(x) for x in samples],
+        "mean": _round(s.mean),
+        "sd": _round(s.sd),
+        "median": _round(s.median),
+        "p90": _round(s.p90),
+        "ci95": interval,
+    }
+
+
+def model_row(made: Measured, shared: Row, settings: Mapping[str, Any], roof: Roofline | None) -> Row:
+    """The row of a trial."""
+    trial, rates = made.trial, made.rates
+    row = {
+        "kind": "model",
+        "test": trial.label,
+        "phase": "decode" if trial.decode else "prefill",
+        "tokens": trial.tokens,
+        "depth": trial.depth,
+        "unit": "t/s",
+        "better": "higher",
+        **summary(rates),
+        "latency_ms": _latency(made.latencies),
+        "wall_ms": [_round(s.wall / 1e6) for s in made.samples],
+        "host_ms": [_round(s.host / 1e6) for s in made.samples],
+        "wait_ms": [_round(s.wait / 1e6) for s in made.samples],
+        "token_ms": [[_round(ns / 1e6) for ns in s.tokens] for s in made.samples] if trial.decode else None,
+        "host_ms_per": _round(made.per("host")),
+        "gpu_ms_per": _round(statistics.fmean(made.gpu_ns) / 1e6) if made.gpu_ns else None,
+        "ttft_ms": _round(statistics.median(made.ttft_ns) / 1e6) if made.ttft_ns else None,
+        "ttft_samples_ms": [_round(ns / 1e6) for ns in made.ttft_ns],
+        "first_run_ms": _round(made.first_ns / 1e6),
+        "gpu_samples_ms": [_round(ns / 1e6) for ns in made.gpu_ns],
+        "gpu_note": GPU_NOTE if made.gpu_ns else "the adapter has no timestamps",
+        "ops": _ops(made),
+        "attention_ms_per": _attention(made),
+        "dispatches": made.dispatches,
+        "calls": made.calls,
+        "roofline": _share(made, roof),
+        "gpu_bytes": made.gpu_bytes,
+        "peak_rss_bytes": machine.peak_rss(),
+        "warnings": warnings(trial.label, [s.wall for s in made.samples]),
+        "settings": {"repeat": len(made.samples), **settings},
+    }
+    return {**{k: shared[k] for k in ("schema", "time", "model")}, **row, **shared, **_measured(roof)}
+
+
+def _measured(roof: Roofline | None) -> Row:
+    return {"adapter_roofline": roof.as_dict()} if roof else {}
+
+
+def _ops(made: Measured) -> list[Row]:
+    """Of one prefill or one token, the longest first."""
+    calls = len(made.gpu_ns) or 1
+    return [
+        {
+            "op": op.op,
+            "kernel": op.kernel,
+            "route": op.route,
+            "count": _round(op.count / calls),
+            "gpu_us": _round(op.gpu_ns / 1e3 / calls),
+            "bytes": round(op.nbytes / calls),
+            "flops": round(op.flops / calls),
+        }
+        for op in sorted(made.ops.values(), key=lambda op: -op.gpu_ns)
+    ]
+
+
+def _attention(made: Measured) -> float | None:
+    """The part of the GPU time that grows with the KV cache; None where it is no op of its own."""
+    found = [op.gpu_ns for op in made.ops.values() if ATTENTION in op.kernel]
+    return _round(sum(found) / 1e6 / len(made.gpu_ns)) if found and made.gpu_ns else None
+
+
+def _latency(samples: list[float]) -> Row:
+    s = Summary.of(samples)
+    return {"mean": _round(s.mean), "median": _round(s.median), "p90": _round(s.p90), "max": _round(s.most)}
+
+
+def _share(made: Measured, roof: Roofline | None) -> Row | None:
+    """How near the wall time, and the GPU time, come to the least that the work can take on this adapter."""
+    if roof is None or not any(made.works):
+        return None
+    ideal = roof.ideal_ns(made.works, made.working_set)
+    rate, way = roof.memory(made.working_set)
+    return {
+        "memory_gb_s": _round(rate),
+        "memory_by": way,
+        "f32_gflop_s": _round(roof.f32),
+        "bytes": sum(nbytes for nbytes, _ in made.works),
+        "flops": sum(flops for _, flops in made.works),
+        "ideal_ms": _round(ideal / 1e6),
+        "share": _round(ideal / 1e6 / made.per("wall")),
+        "gpu_share": _round(ideal / statistics.fmean(made.gpu_ns)) if made.gpu_ns and sum(made.gpu_ns) else None,
+    }
+
+
+def warnings(label: str, walls: list[int]) -> list[str]:
+    """Reasons to doubt the samples."""
+    far = outliers([float(w) for w in walls])
+    rest = statistics.median(walls[1:]) if len(walls) > 1 else walls[0]
+    if (0 in far or len(walls) == 2) and walls[0] > SLOW_FIRST * rest:
+        return [f"{label}: the first run took {walls[0] / rest:.1f} times as long as the others; warm up more (-w)"]
+    if far:
+        what = "1 run is an outlier" if len(far) == 1 else f"{len(far)} runs are outliers"
+        return [f"{label}: {what} of {len(walls)}; is the machine busy with something else?"]
+    return []
+
+
+def _round(x: float | None) -> float:
+    """Five digits that matter: more of them only make files long."""
+    return float(f"{x or 0.0:.6g}")

@@ -1,0 +1,148 @@
+"""The commands `webgpu-bench` and `webgpu-bench roofline`: from options to rows."""
+
+from __future__ import annotations
+
+import sys
+
+from ..console import outfile
+from ..console.progress import Progress
+from ..console.terminal import plural
+from ..errors import UsageError
+from ..gpu import roofline
+from ..gpu.adapters import suit
+from ..gpu.device import Device, open_device
+from ..gpu.tune import tune
+from ..runtime.model import Model
+from ..runtime.open import open_program as load
+from ..runtime.support import check_method
+from .host import busy
+from .rows import facts, model_row
+from .tables import MODEL, Row, View, number, sinks, warn
+from .trials import Bench, LengthLimits, Measured, rounds, trials
+
+SEQ_LENS, DECODES = (1, 64, 512), (32,)
+
+
+def run_model(
+    *,
+    model: str | None,
+    data: tuple[str, ...],
+    method: str | None,
+    device: str | None,
+    seq_lens: tuple[int, ...] | None,
+    decode: tuple[int, ...] | None,
+    depth: tuple[int, ...],
+    repeat: int | None,
+    budget: float,
+    warmup: int,
+    chunk: int | None,
+    no_fuse: bool,
+    no_tune: bool,
+    kv: str,
+    no_roofline: bool,
+    report: str | None,
+    form: str | None,
+    out: str | None,
+    quiet: bool,
+) -> int:
+    """Every trial as a row; nothing is run when one of them cannot be."""
+    program = load(model, data)
+    for path, flag in ((out, "--out"), (report, "--report")):
+        if path:
+            outfile.check_target(path, [program.path, *data], flag)
+    entry = program.method(method)
+    check_method(entry)
+    todo = trials(SEQ_LENS if seq_lens is None else seq_lens, DECODES if decode is None else decode, depth or (0,))
+    if not todo:
+        raise UsageError("nothing to measure: neither prompt lengths (-p) nor tokens to generate (-n)")
+    asked = [t for t in todo if (decode if t.decode else seq_lens) is not None]
+    reach = LengthLimits.of(program, entry)
+    reach.check(todo, asked)
+    if busy():
+        warn("the machine is busy with something else: expect noise", quiet)
+    suit(program.file_size)
+    opened = open_device(device)
+    if not no_tune:
+        tune(opened)
+    reach = LengthLimits.of(program, entry, opened)
+    reach.check(todo, asked)
+    skipped = [t.label for t in todo if t not in asked and reach.problem(t)]
+    todo = [t for t in todo if t.label not in skipped]
+    if skipped:
+        warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
+    with Progress(quiet=quiet, still=True) as progress:
+        loaded = Model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress)
+        roof = None if no_roofline else roofline.measure(opened, progress)
+        bench = Bench(loaded, reach, chunk=chunk)
+        shared = facts(opened, program)
+        settings = {"warmup": warmup, "chunk": bench.chunk, "fuse": not no_fuse, "method": entry.name}
+        made = [Measured(trial) for trial in todo]
+        rows: list[Row] = []
+        try:
+            view = MODEL if roof else MODEL.without("% roof")
+            with sinks(form, out, view, [{**shared, "test": t.label} for t in todo]) as table:
+                for number in rounds(repeat, budget):
+                    for i, one in enumerate(made):
+                        progress(f"round {number + 1}", i, len(made))
+                        bench.turn(one, warmup)
+                        if not number or i == len(made) - 1:
+                            progress.close()  # a bar on stderr and a table on stdout would share a line of the terminal
+                            rows = [model_row(m, shared, settings, roof) for m in made if m.samples]
+                            table.show(rows)
+                if roof:  # once more: other programs may have had their share of the first time
+                    roof = roof.or_better(roofline.measure(opened, progress))
+                    progress.close()
+                    rows = [model_row(m, shared, settings, roof) for m in made]
+                    table.show(rows)
+        finally:
+            if report and rows:
+                from .page import page
+
+                outfile.write(report, page(rows).encode())
+            if rows and not quiet:
+                ran = min(len(row["samples"]) for row in rows)
+                print(f"{plural(ran, 'round')} of {plural(len(rows), 'test')}", file=sys.stderr, flush=True)
+        for row in rows:
+            for text in row["warnings"]:
+                warn(text, quiet)
+    return 0
+
+
+def roofline_rows(device: Device, roof: roofline.Roofline) -> list[Row]:
+    shared = facts(device)
+    return [
+        {
+            **{k: shared[k] for k in ("schema", "time")},
+            "kind": "roofline",
+            "test": what,
+            "unit": unit,
+            "better": "lower" if unit == "µs" else "higher",
+            "samples": [float(f"{value:.6g}")],
+            "mean": float(f"{value:.6g}"),
+            **shared,
+        }
+        for what, value, unit in roof.rows()
+    ]
+
+
+ROOFLINE = View(
+    lambda row: {
+        "device": row["device"]["name"].partition(" (")[0],
+        "test": row["test"],
+        "value": number(row["mean"]),
+        "unit": row["unit"],
+    },
+    ("device.name", "device.backend", "device.driver", "test", "mean", "unit", "time", "schema"),
+)
+
+
+def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet: bool) -> int:
+    """The adapter's own numbers."""
+    if out:
+        outfile.check_target(out, (), "--out")
+    opened = open_device(device)
+    with Progress(quiet=quiet, still=True) as progress:
+        rows = roofline_rows(opened, roofline.measure(opened, progress))
+    with sinks(form, out, ROOFLINE, rows) as table:
+        table.show(rows)
+    return 0

@@ -1,0 +1,342 @@
+"""Benchmark rows on stdout or in a file, as they finish: aligned, Markdown, CSV, JSON, or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..console import outfile
+from ..console.terminal import one_line
+
+FORMATS = ("table", "md", "csv", "json", "jsonl")
+SCHEMA = 1
+
+Row = dict[str, Any]
+
+_LEFT = ("model", "device", "test", "op", "case", "route", "for", "what", "verdict", "M×K×N", "nearer limit", "file")
+_SHARED = ("model", "size", "params", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How rows of a kind are shown: cells by column for people, dotted paths into the row for CSV."""
+
+    cells: Callable[[Row], dict[str, str]]
+    paths: tuple[str, ...]
+    spare: tuple[str, ...] = ()  # columns that a narrow terminal does without, the first of them first
+
+    def without(self, *columns: str) -> View:
+        """The same without these columns."""
+        return replace(self, cells=lambda row: {c: text for c, text in self.cells(row).items() if c not in columns})
+
+
+class Sink:
+    """Takes rows one by one (`row`), or all that there are so far (`show`); `close` completes it."""
+
+    def __init__(self, form: str, view: View, todo: Sequence[Row] = (), out: str | None = None) -> None:
+        """`todo` has rows with what is known of each beforehand: column widths come from them."""
+        self.form, self.view, self.path = form, view, out
+        self.rows: list[Row] = []
+        self._text = io.StringIO()
+        self._file: TextIO | None = sys.stdout if out is None else None
+        self._started = False  # a heading was written
+        self._lines = 0  # on the terminal, to be written over
+        self._whole = False  # rows come as all of them
+        self._waiting = False  # and have changed since they were written
+        self._widths: dict[str, int] = {}
+        self._fixed: list[str] = []  # columns that are alike in all rows, told above the table
+        self._hidden: list[str] = []  # columns that a narrow terminal has no room for
+        self._narrow = False  # there is a terminal to fit
+        if form in ("table", "md"):
+            self._measure([view.cells(row) for row in todo])
+
+    def row(self, row: Row) -> None:
+        """One more row, which will not change."""
+        if self._file is None and self.form == "jsonl" and self.path:
+            # A run that is killed keeps its lines: they go to the file itself, not to one that is renamed at the end.
+            self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115
+        self.rows.append(row)
+        self._put(self._rendered(row))
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """All rows so far, in place of those shown before: in a file at once, on a terminal as a table that changes."""
+        self.rows = list(rows)
+        self._whole = self._waiting = True
+        if self.path is not None or self._live():
+            self._all()
+
+    def close(self) -> None:
+        """Write what is left; also after an interrupt, so that finished rows are kept."""
+        if self._waiting:
+            self._all()
+        elif not self._whole:
+            self._put(_array(self.rows) if self.form == "json" else "")
+            if self.path and self._file:
+                self._file.close()
+            elif self.path:
+                outfile.write(self.path, self._text.getvalue().encode())
+
+    def _live(self) -> bool:
+        """Whether rows can be written over: they must all be on the screen, each on a line of its own."""
+        if not self._narrow or os.environ.get("TERM") == "dumb":
+            return False
+        self._fit()
+        room = shutil.get_terminal_size()
+        return self._wide() <= room.columns and len(self.rows) + 3 < room.lines
+
+    def _all(self) -> None:
+        self._fit()
+        self._started = False
+        text = _array(self.rows) if self.form == "json" else "".join(self._rendered(row) for row in self.rows)
+        if self.path:
+            outfile.write(self.path, text.encode())
+        else:
+            self._put((f"\x1b[{self._lines}A\x1b[J" if self._lines else "") + text)
+            self._lines = text.count("\n")
+        self._waiting = False
+
+    def _rendered(self, row: Row) -> str:
+        first, self._started = not self._started, True
+        if self.form == "jsonl":
+            return json.dumps(row, ensure_ascii=False) + "\n"
+        if self.form == "csv":
+            return self._csv(row, first)
+        return self._line(self.view.cells(row), first) if self.form in ("table", "md") else ""
+
+    def _put(self, text: str) -> None:
+        target = self._file or self._text
+        target.write(text)
+        target.flush()
+
+    def _csv(self, row: Row, first: bool) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if first:
+            writer.writerow(path.replace(".", "_") for path in self.view.paths)
+        writer.writerow(_at(row, path) for path in self.view.paths)
+        return text.getvalue()
+
+    def _measure(self, todo: list[dict[str, str]]) -> None:
+        """Columns that are known beforehand get their widths from that, the others from what usually comes."""
+        for column in todo[0] if todo else ():
+            self._widths[column] = max(len(column), *(len(cells[column]) for cells in todo))
+        self._narrow = self.form == "table" and self.path is None and sys.stdout.isatty()
+        if self._narrow and self._wide() > shutil.get_terminal_size().columns:
+            self._fixed = [c for c in _SHARED if c in self._widths and len({cells[c] for cells in todo}) == 1]
+        self._fit()
+
+    def _wide(self) -> int:
+        """Of a line, with the columns shown."""
+        shown = [width for c, width in self._widths.items() if c not in (*self._fixed, *self._hidden)]
+        return sum(shown) + 2 * len(shown) - 2
+
+    def _fit(self) -> None:
+        """Widths for all rows so far; hides what a terminal has no room for."""
+        for row in self.rows if self.form in ("table", "md") else ():
+            self._widen(self.view.cells(row))
+        self._hidden = []
+        for column in self.view.spare if self._narrow else ():
+            if column in self._widths and self._wide() > shutil.get_terminal_size().columns:
+                self._hidden.append(column)
+
+    def _widen(self, cells: dict[str, str]) -> None:
+        for column, text in cells.items():
+            self._widths[column] = max(self._widths.get(column, len(column)), len(text))
+
+    def _line(self, cells: dict[str, str], first: bool) -> str:
+        self._widen(cells)
+        shown = {c: text for c, text in cells.items() if c not in (*self._fixed, *self._hidden)}
+        head = ""
+        if first:
+            # One line, as it is counted when it is written over.
+            about = " · ".join(cells[c] for c in self._fixed)[: shutil.get_terminal_size().columns]
+            head = about + "\n" if self._fixed else ""
+            head += self._joined({c: c for c in shown})
+            if self.form == "md":
+                head += self._ruler(list(shown))
+        return head + self._joined(shown)
+
+    def _joined(self, cells: dict[str, str]) -> str:
+        padded = [
+            text.ljust(self._widths[c]) if c in _LEFT else text.rjust(self._widths[c]) for c, text in cells.items()
+        ]
+        return f"| {' | '.join(padded)} |\n" if self.form == "md" else "  ".join(padded).rstrip() + "\n"
+
+    def _ruler(self, columns: list[str]) -> str:
+        marks = [("-" * self._widths[c]) if c in _LEFT else "-" * (self._widths[c] - 1) + ":" for c in columns]
+        return f"| {' | '.join(marks)} |\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Where rows go: to stdout in the format asked for, and to a file, if there is one, in that of its name."""
+
+    all: tuple[Sink, ...]
+
+    def row(self, row: Row) -> None:
+        for sink in self.all:
+            sink.row(row)
+
+    def show(self, rows: Sequence[Row]) -> None:
+        for sink in self.all:
+            sink.show(rows)
+
+
+@contextmanager
+def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Sinks]:
+    made = [Sink(form or "table", view, todo)]
+    if out:
+        made.insert(0, Sink(form_of(form, out), view, todo, out))  # the file first: stdout may be a closed pipe
+    try:
+        yield Sinks(tuple(made))
+    finally:
+        for sink in made:
+            sink.close()
+
+
+def _array(rows: Sequence[Row]) -> str:
+    inner = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f"[\n{inner}\n]\n"
+
+
+def warn(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def _at(row: Row, path: str) -> Any:
+    """The value at a dotted path; of a list its items in one cell."""
+    found: Any = row
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return " ".join(map(str, found)) if isinstance(found, list) else found
+
+
+def form_of(form: str | None, out: str) -> str:
+    """The format of a file: that of its ending, else the one asked for, else a table."""
+    ending = Path(out).suffix[1:].lower()
+    return ending if ending in FORMATS else form or "table"
+
+
+def number(x: float | None, digits: int = 4) -> str:
+    """A number with this many digits that matter, never in exponents."""
+    if x is None:
+        return "–"
+    if x == 0:
+        return "0"
+    size = len(str(int(abs(x)))) if abs(x) >= 1 else 1
+    return f"{x:,.{max(0, min(3, digits - size))}f}"
+
+
+def bytes_text(n: int | None) -> str:
+    """Such as llama-bench writes it: 84.90 MiB."""
+    if n is None:
+        return "–"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} B"
+
+
+def params_text(n: int | None) -> str:
+    if n is None:
+        return "–"
+    for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return str(n)
+
+
+def interval_text(row: Row) -> str:
+    """How far the mean may be off, as a share of it."""
+    low, high = row.get("ci95") or (None, None)
+    return f"±{(high - low) / 2 / row['mean']:.1%}" if low is not None and high is not None else "–"
+
+
+def model_cells(row: Row) -> dict[str, str]:
+    """The columns of a model's row: llama-bench's first, then ours. Times are of one prefill, or of one token."""
+    share = (row.get("roofline") or {}).get("share")
+    latency = row.get("latency_ms", {})
+    return {
+        "model": row["model"]["name"],
+        "size": bytes_text(row["model"]["bytes"]),
+        "params": params_text(row["model"]["params"]),
+        "device": row["device"]["name"].partition(" (")[0],
+        "test": row["test"],
+        "t/s": f"{row['mean']:.2f} ± {row['sd']:.2f}" if "mean" in row else " " * 17,
+        "95%": interval_text(row),
+        "median ms": number(latency.get("median")),
+        "p90 ms": number(latency.get("p90")),
+        "ttft ms": number(row.get("ttft_ms")),
+        "host ms": number(row.get("host_ms_per")),
+        "GPU ms": number(row.get("gpu_ms_per")),
+        "attn ms": number(row.get("attention_ms_per")),
+        "% roof": f"{share:.1%}" if share is not None else "–",
+    }
+
+
+MODEL = View(
+    model_cells,
+    (
+        *(
+            "model.name",
+            "model.sha256",
+            "model.bytes",
+            "model.params",
+            "device.name",
+            "device.backend",
+            "device.driver",
+        ),
+        *("test", "phase", "tokens", "depth", "mean", "sd", "median", "p90", "ci95", "samples", "latency_ms.median"),
+        *("latency_ms.p90", "ttft_ms", "first_run_ms", "host_ms_per", "gpu_ms_per", "attention_ms_per"),
+        *(
+            "roofline.share",
+            "roofline.gpu_share",
+            "gpu_bytes",
+            "peak_rss_bytes",
+            "settings.repeat",
+            "settings.warmup",
+            "time",
+            "schema",
+        ),
+    ),
+    (
+        *("attn ms", "host ms", "p90 ms", "params", "size", "GPU ms", "% roof", "ttft ms", "device", "median ms"),
+        *("95%", "model"),
+    ),
+)
+
+
+def load_cells(row: Row) -> dict[str, str]:
+    """The columns of a load's row."""
+    return {
+        "file": row["model"]["file"],
+        "size": bytes_text(row["model"]["bytes"]),
+        "params": params_text(row["model"]["params"]),
+        "load ms": f"{number(row['mean'])} ± {number(row['sd'])}" if "mean" in row else " " * 15,
+        "95%": interval_text(row),
+        "first token ms": number(row.get("first_ms")),
+        "process peak": bytes_text(row.get("peak_rss_bytes")),
+        "before": bytes_text(row.get("base_rss_bytes")),
+        "GPU": bytes_text(row.get("gpu_bytes")),
+    }
+
+
+LOAD = View(
+    load_cells,
+    (
+        *("model.file", "model.sha256", "model.bytes", "model.params", "mean", "sd", "median", "ci95", "samples"),
+        *("first_ms", "base_rss_bytes", "load_rss_bytes", "peak_rss_bytes", "gpu_bytes"),
+        *("device.name", "device.backend", "time", "schema"),
+    ),
+    ("before", "params", "95%", "GPU", "size", "first token ms", "process peak"),
+)

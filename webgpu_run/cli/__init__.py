@@ -1,0 +1,1 @@
+"""The commands webgpu-run and webgpu-bench."""

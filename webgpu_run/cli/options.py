@@ -1,0 +1,220 @@
+"""The options of a run: what click reads, and the frozen settings that the rest of the program sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..console.terminal import OptionalValue
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # generic in click 8.2 and later only
+
+TRACES = ("tree", "json")
+TIMINGS = ("op", "dispatch", "layer")
+STATS = ("line", "json", "none")
+KV = ("f32", "f16")
+TEXT = {
+    "Prompt": ("prompt", "prompt_file", "prompt_ids", "chunk", "tokenizer"),
+    "Sampling (--temp above 0)": ("temp", "top_k", "top_p", "min_p", "seed"),
+    "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
+    "Chat": ("chat", "system", "template"),
+}
+GROUPS = {
+    **TEXT,
+    "Any other model": ("input", "output", "method"),
+    "Model and device": ("data", "device", "list_devices", "doctor", "kv", "no_fuse", "no_tune", "timeout", "isolate"),
+    "Looking inside": ("inspect", "trace_resize", "timings", "trace"),
+    "Numerics": ("check", "check_resize", "nan_check", "dump"),
+    "Output": ("stats",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a run was asked to do."""
+
+    model: str
+    data: tuple[str, ...] = ()
+    bundled: bool = False
+    device: str | None = None
+    prompt: str | None = None
+    prompt_file: str | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    max_new_tokens: int = 128
+    chunk: int | None = None
+    temp: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    chat: bool = False
+    system: str | None = None
+    template: str | None = None
+    tokenizer: str | None = None
+    input: tuple[str, ...] = ()
+    output: str | None = None
+    method: str | None = None
+    trace_resize: str | None = None
+    check_resize: bool = False
+    timings: str | None = None
+    trace: str | None = None
+    check: bool = False
+    nan_check: bool = False
+    dump: tuple[str, ...] = ()
+    stats: str = "line"
+    no_fuse: bool = False
+    no_tune: bool = False
+    kv: str = "f32"
+    timeout: float | None = None
+    isolate: bool = False
+    quiet: bool = False
+    verbose: int = 0
+
+
+class _Ids(_Type):
+    name = "ids"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).replace(",", " ").split())
+        except ValueError:
+            self.fail(f"{value!r} is not a list of token ids such as 1,2,3", param, ctx)
+
+
+class _Stop(_Type):
+    """A text that is not empty; a variable may hold several, one a line."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value) or self.fail("it is empty", param, ctx)
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [line for line in rv.split("\n") if line]
+
+
+class _Number(_Type):
+    """A finite number within bounds."""
+
+    name = "number"
+
+    def __init__(self, low: float, high: float = math.inf, *, above: bool = False) -> None:
+        self.low, self.high, self.above = low, high, above
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        low = number > self.low if self.above else number >= self.low
+        if not math.isfinite(number) or not low or number > self.high:
+            least = f"{'above' if self.above else 'at least'} {self.low:g}"
+            most = f" and at most {self.high:g}" if math.isfinite(self.high) else ""
+            self.fail(f"{value} must be {least}{most}", param, ctx)
+        return number
+
+
+_OPTIONS = (
+    click.option("--prompt", metavar="TEXT|-", help="The text to go on from; - reads stdin."),
+    click.option("--prompt-file", metavar="FILE", help="The same from a file."),
+    click.option("--prompt-ids", type=_Ids(), metavar="1,2,3", help="The same as token ids; needs no tokenizer."),
+    click.option(
+        "-n",
+        "--max-new-tokens",
+        type=click.IntRange(1),
+        default=128,
+        metavar="N",
+        help="Tokens to add; 128 by default.",
+    ),
+    click.option("--temp", type=_Number(0), default=0.0, metavar="T", help="Temperature; 0, the default, is greedy."),
+    click.option(
+        "--top-k", type=click.IntRange(0), default=0, metavar="K", help="Draw from the K likeliest; 0 is all."
+    ),
+    click.option(
+        "--top-p", type=_Number(0, 1, above=True), default=1.0, metavar="P", help="Draw from this share of probability."
+    ),
+    click.option(
+        "--min-p",
+        type=_Number(0, 1),
+        default=0.0,
+        metavar="P",
+        help="Leave out what is less likely than P times the best.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Same seed, same text; random by default."
+    ),
+    click.option("--stop", type=_Stop(), multiple=True, metavar="TEXT", help="End before this text; repeatable."),
+    click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token."),
+    click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call."),
+    click.option("--chat", is_flag=True, help="Talk with the model, its KV cache kept; /help, /reset, /exit."),
+    click.option("--system", metavar="TEXT", help="The system message of a chat."),
+    click.option(
+        "--template",
+        metavar="FILE",
+        help="The chat template, also inside a JSON file; else that beside the tokenizer.",
+    ),
+    click.option(
+        "--tokenizer", metavar="PATH", help="A tokenizer file or its folder; by default the one beside the model."
+    ),
+    click.option("--input", multiple=True, metavar="X.npy", help="An input of any model, in order; repeatable."),
+    click.option("--output", metavar="DIR", help="Where the outputs of --input go, as .npy files."),
+    click.option("--method", metavar="NAME", help="The method to run; by default forward."),
+    click.option(
+        "--trace-resize",
+        cls=OptionalValue,
+        words=TRACES,
+        metavar="[=json]",
+        help="For each call: what changed shape, and what followed.",
+    ),
+    click.option("--check-resize", is_flag=True, help="Compare each call bit for bit with a fresh build at its shape."),
+    click.option(
+        "--timings", cls=OptionalValue, words=TIMINGS, metavar="[BY]", help=f"GPU time by {', '.join(TIMINGS)}."
+    ),
+    click.option("--trace", metavar="OUT.json", help="A timeline for Perfetto or chrome://tracing."),
+    click.option("--check", is_flag=True, help="Compare each op with its numpy reference."),
+    click.option("--nan-check", is_flag=True, help="Name the first op that gives NaN or infinity."),
+    click.option(
+        "--dump",
+        multiple=True,
+        metavar="OP#N=F.npy",
+        help="Write what an op gave, named as --trace-resize shows it (OP#N@CALL: in that call); repeatable.",
+    ),
+    click.option(
+        "--stats", type=click.Choice(STATS), default="line", help="The last line on stderr, for people or programs."
+    ),
+    click.option("--no-fuse", is_flag=True, help="Run the graph as it was written."),
+    click.option(
+        "--kv",
+        type=click.Choice(KV),
+        default="f32",
+        help="How the KV cache is stored; f16 halves it, and moves logits by about 0.0004 of their range.",
+    ),
+    click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best."),
+    click.option("--timeout", type=_Number(0, above=True), metavar="S", help="Give up on a call that takes longer."),
+    click.option("--isolate", is_flag=True, help="Run in a child process, so that a driver's crash is an error line."),
+)
+
+
+def text_only(ctx: click.Context) -> list[str]:
+    """Options on the command line that are for text alone."""
+    names = {name for group in TEXT.values() for name in group}
+    given = click.core.ParameterSource.COMMANDLINE
+    return [p.opts[0] for p in ctx.command.params if p.name in names and ctx.get_parameter_source(p.name) is given]
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a run to a command; it gets them as keyword arguments named as in Settings."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,1 @@
+"""Looking inside: traces, timings, numeric checks, file inspection."""

@@ -1,0 +1,116 @@
+"""`--check-resize`: every call also runs on a graph built at exactly its live shapes; plans and bits must be equal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import CheckError
+from ..formats.vkgraph import VkTensor
+from ..gpu.callstats import CallStats
+from ..gpu.executor import Executor
+from ..graph.graph import Graph
+from ..graph.planner import Delta, Engine
+from ..runtime.model import Model
+from ..runtime.runner import Runner, Visitor
+from ..shapes import Array, Dims
+
+KEEP = 2  # fresh builds kept, each with its own copy of the weights
+
+
+class FreshBuilds:
+    """A visitor around another one, or around the executor."""
+
+    def __init__(self, model: Model, inner: Visitor | None = None) -> None:
+        self.model, self.inner = model, inner
+        self.compared = 0
+        self._made: dict[tuple[int, tuple[Dims, ...]], _Fresh] = {}
+
+    def __call__(self, runner: Runner, inputs: Sequence[Array], stats: CallStats) -> list[Array]:
+        key = (id(runner), tuple(a.shape for a in inputs))
+        fresh = self._made.pop(key, None) or _Fresh(runner)
+        while len(self._made) >= KEEP:
+            self._made.pop(next(iter(self._made)))
+        self._made[key] = fresh
+        wanted = fresh.run(runner, inputs)
+        outs = self.inner(runner, inputs, stats) if self.inner else runner.executor.execute(stats)
+        fresh.compare(runner)
+        for k, (out, want) in enumerate(zip(outs, wanted, strict=True)):
+            same_bits(out, want, f"output {k}")
+        self.compared += 1
+        return outs
+
+
+class _Fresh:
+    """A graph whose largest shapes are the live ones of another."""
+
+    def __init__(self, runner: Runner) -> None:
+        live, vk = runner.engine.live, runner.graph.vk
+        values = tuple(
+            dataclasses.replace(v, dims=live[i]) if isinstance(v, VkTensor) and not runner.graph.is_constant(i) else v
+            for i, v in enumerate(vk.values)
+        )
+        self.graph = Graph(dataclasses.replace(vk, values=values), runner.graph.const_data)
+        self.engine = Engine(self.graph, runner.engine.limits)
+        self.executor = Executor(self.engine, runner.executor.device)
+        self.executor.skip(frozenset((runner.pick.index,) if runner.pick else ()))
+        self._first = True
+
+    def run(self, runner: Runner, inputs: Sequence[Array]) -> list[Array]:
+        """This call's outputs, from the state the other graph is in; its plans must be those of the other."""
+        self.engine.resize(inputs, self._prepare)
+        self._first = False
+        self.executor.commit()
+        for node, plan, mine in zip(runner.graph.nodes, runner.engine.plans, self.engine.plans, strict=True):
+            if plan != mine:
+                fields = [f.name for f in dataclasses.fields(plan) if getattr(plan, f.name) != getattr(mine, f.name)]
+                raise CheckError(f"{node.label}: resized and freshly built plans differ in {', '.join(fields)}")
+        device = runner.executor.device
+        encoder = device.handle.create_command_encoder()
+        for source, target in zip(runner.executor.resident.state, self.executor.resident.state, strict=True):
+            encoder.copy_buffer_to_buffer(source, 0, target, 0, min(source.size, target.size))
+        for source, target in zip(runner.executor.resident.images, self.executor.resident.images, strict=True):
+            size = source.texture.size
+            encoder.copy_texture_to_texture({"texture": source.texture}, {"texture": target.texture}, size)
+        device.submit(encoder)
+        stats = CallStats()
+        self.executor.upload(inputs, stats)
+        self.executor.write_arena(stats)
+        return self.executor.execute(stats)
+
+    def compare(self, runner: Runner) -> None:
+        """Both graphs must have left the same state."""
+        device = runner.executor.device
+        for k, (mine, other) in enumerate(
+            zip(self.executor.resident.state, runner.executor.resident.state, strict=True)
+        ):
+            a, b = (np.frombuffer(device.read(x, x.size), np.float32) for x in (other, mine))
+            same_bits(a, b, f"state {k}")
+        images = zip(self.executor.resident.images, runner.executor.resident.images, strict=True)
+        for k, (mine, other) in enumerate(images):
+            kind = np.dtype(np.float16 if mine.texture.format == "rgba16float" else np.float32)
+            texels = [np.frombuffer(device.read_image(x), kind) for x in (other, mine)]
+            same_bits(texels[0], texels[1], f"cache {k}")
+
+    def _prepare(self, delta: Delta) -> None:
+        if self._first:
+            delta = Delta({i: delta.plans.get(i, p) for i, p in enumerate(self.engine.plans)}, delta.dims, delta.syms)
+        self.executor.prepare(delta)
+
+
+def same_bits(out: Array, want: Array, what: str) -> None:
+    """CheckError unless every bit is equal."""
+    if out.shape != want.shape:
+        raise CheckError(f"{what} has dims {list(out.shape)} after a resize, {list(want.shape)} when built fresh")
+    a, b = (
+        np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(max(x.size, 1), -1) if x.size else x
+        for x in (out, want)
+    )
+    if out.size and (differs := (a != b).any(-1)).any():
+        at = int(np.argmax(differs))
+        raise CheckError(
+            f"{what}: {int(differs.sum())} of {out.size} numbers differ between resized and freshly built, "
+            f"the first at {at}: {out.reshape(-1)[at]!r} and {want.reshape(-1)[at]!r}"
+        )

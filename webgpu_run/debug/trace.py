@@ -1,0 +1,302 @@
+"""`--trace-resize`: for each call, which inputs changed, and for each node what followed from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..ops.plan import Plan
+from ..runtime.calls import Call
+from ..runtime.model import Model
+from ..runtime.runner import Runner
+from ..shapes import Dims
+from .layers import layers_of
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+MANY = 3  # calls alike in a row become one line
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrace:
+    """One node that was planned again, or whose number changed."""
+
+    node: int
+    op: str
+    max_dims: Dims
+    live_dims: Dims
+    route: str
+    was: str  # the route before, where it was another
+    grids: tuple[tuple[int, int, int], ...]
+    uniform_bytes: int
+    sym: int | None
+    layer: int
+
+    def facts(self) -> tuple[Any, ...]:
+        """What makes two nodes of different layers look alike."""
+        return self.op, self.max_dims, self.live_dims, self.route, self.was, self.grids, self.uniform_bytes, self.sym
+
+
+@dataclass(frozen=True, slots=True)
+class InputTrace:
+    """One input of the call."""
+
+    index: int
+    dtype: str
+    max_dims: Dims
+    live_dims: Dims
+    was: Dims
+    value: int | None  # of a single whole number
+
+
+@dataclass(frozen=True, slots=True)
+class CallTrace:
+    """One call."""
+
+    call: int
+    phase: str
+    tokens: int
+    position: int
+    inputs: tuple[InputTrace, ...]
+    nodes: tuple[NodeTrace, ...]
+    total: int
+    dispatches: int
+    arena_bytes: int
+
+    @property
+    def planned(self) -> int:
+        return sum(node.sym is None for node in self.nodes)
+
+    @property
+    def skipped(self) -> int:
+        """Nodes of which nothing that they read changed."""
+        return self.total - len(self.nodes)
+
+
+class Tracer:
+    """Watches calls and keeps what each resize did; `model.stats` and deltas are those of the call just made."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        layers = model.metadata.get("get_n_layers")
+        self._layers = [layers_of(r.graph, layers if isinstance(layers, int) else None) for r in model.runners]
+        self._plans: list[list[Plan]] = [list(r.engine.plans) for r in model.runners]
+        self._inputs: list[Dims] = [t.dims for t in model.inputs]
+        self._makers = [{n.outs[0]: n.index for n in r.graph.nodes if n.op.out_kind == "symint"} for r in model.runners]
+
+    def trace(self, call: Call) -> CallTrace:
+        """What this call changed; to be asked after every call."""
+        nodes = [
+            self._node(r, i, k)
+            for k, r in enumerate(self.model.runners)
+            for i in sorted({*r.delta.plans, *(self._makers[k][v] for v in r.delta.syms)})
+        ]
+        self._plans = [list(r.engine.plans) for r in self.model.runners]
+        inputs = []
+        talks = call.phase in ("prefill", "decode")
+        for i, (spec, dims) in enumerate(zip(self.model.inputs, call.shapes, strict=False)):
+            value = call.position if talks and i == 1 else None
+            inputs.append(InputTrace(i, spec.dtype, spec.dims, dims, self._inputs[i], value))
+        self._inputs = [t.live_dims for t in inputs]
+        return CallTrace(
+            call.index + 1,
+            call.phase,
+            call.tokens,
+            call.position,
+            tuple(inputs),
+            tuple(nodes),
+            sum(len(r.graph.nodes) for r in self.model.runners),
+            call.stats.dispatches,
+            call.stats.arena_bytes,
+        )
+
+    def _node(self, runner: Runner, index: int, k: int) -> NodeTrace:
+        node, plan = runner.graph.nodes[index], runner.engine.plans[index]
+        before = self._plans[k][index]
+        first = runner.graph.tensors.get(node.outs[0])
+        return NodeTrace(
+            index,
+            node.op.short,
+            first.max_dims if first else (),
+            plan.outs[0] if plan.outs else (),
+            plan.route,
+            before.route if before.route != plan.route else "",
+            tuple(step.grid for step in plan.steps),
+            sum(len(step.uniform()) for step in plan.steps),
+            plan.sym,
+            self._layers[k][index],
+        )
+
+
+def as_json(trace: CallTrace) -> str:
+    """One line for programs."""
+    return json.dumps(
+        {
+            "call": trace.call,
+            "phase": trace.phase,
+            "tokens": trace.tokens,
+            "position": trace.position,
+            "inputs": [
+                {
+                    "index": i.index,
+                    "dtype": i.dtype,
+                    "max": i.max_dims,
+                    "was": i.was,
+                    "live": i.live_dims,
+                    "value": i.value,
+                }
+                for i in trace.inputs
+            ],
+            "planned": trace.planned,
+            "skipped": trace.skipped,
+            "dispatches": trace.dispatches,
+            "uniform_bytes_written": trace.arena_bytes,
+            "nodes": [
+                {
+                    "node": n.node,
+                    "op": n.op,
+                    "layer": n.layer if n.layer >= 0 else None,
+                    "max": n.max_dims,
+                    "live": n.live_dims,
+                    "value": n.sym,
+                    "route": n.route,
+                    "was": n.was or None,
+                    "grid": n.grids,
+                    "uniform_bytes": n.uniform_bytes,
+                }
+                for n in trace.nodes
+            ],
+        }
+    )
+
+
+def head(trace: CallTrace) -> str:
+    """The call in one line."""
+    syms = len(trace.nodes) - trace.planned
+    moved = f", {syms} number{'s' * (syms > 1)} changed" if syms else ""
+    tokens = f" {trace.tokens} tok @ {trace.position}" if trace.phase in ("prefill", "decode") else ""
+    return (
+        f"call {trace.call} · {trace.phase}{tokens} · "
+        f"{trace.planned} of {trace.total} nodes planned{moved}, {trace.skipped} skipped · "
+        f"{trace.dispatches} dispatches · {trace.arena_bytes:,} B of uniforms"
+    )
+
+
+def as_tree(trace: CallTrace) -> Tree:
+    """The call for people: inputs, then nodes, layers that did the same folded into one."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(Text(head(trace), "bold"), guide_style="dim")
+    for i in trace.inputs:
+        value = f" = {i.value}" if i.value is not None else ""
+        moved = f"max {_dims(i.max_dims)} → live {_dims(i.live_dims)}"
+        was = f"  (was {_dims(i.was)})" if i.was != i.live_dims else "  (same shape)"
+        tree.add(Text(f"input {i.index}  {i.dtype}  {moved}{value}{was}", "cyan"))
+    for number in (n for n in trace.nodes if n.sym is not None):
+        tree.add(_line(number))
+    for nodes, layers in _folded([n for n in trace.nodes if n.sym is None]):
+        if nodes[0].layer < 0:
+            tree.add(_line(nodes[0]))
+            continue
+        more = f"layers {layers[0]}–{layers[-1]}, each" if len(layers) > 1 else f"layer {layers[0]}"
+        branch = tree.add(Text(f"{more}: {len(nodes)} nodes", "bold"))
+        for node in nodes:
+            branch.add(_line(node))
+    return tree
+
+
+def _line(n: NodeTrace) -> Any:
+    from rich.text import Text
+
+    text = Text(f"{n.op}#{n.node}  ", no_wrap=False)
+    if n.sym is not None:
+        return text.append(f"= {n.sym}")
+    text.append(_dims(n.live_dims) if n.max_dims == n.live_dims else f"{_dims(n.max_dims)} → {_dims(n.live_dims)}")
+    text.append(f"  {n.was} → " if n.was else "  ", "yellow")
+    text.append(n.route, "yellow" if n.was else "green")
+    if n.grids:
+        text.append(f"  grid {' + '.join(_grid(g) for g in n.grids)}  {n.uniform_bytes} B", "dim")
+    return text
+
+
+def _folded(nodes: Sequence[NodeTrace]) -> Iterable[tuple[list[NodeTrace], list[int]]]:
+    """Nodes outside of layers one by one; layers with the layers after them that look alike."""
+    groups: list[tuple[list[NodeTrace], list[int]]] = []
+    at = 0
+    while at < len(nodes):
+        end = at + 1
+        while nodes[at].layer >= 0 and end < len(nodes) and nodes[end].layer == nodes[at].layer:
+            end += 1
+        block = list(nodes[at:end])
+        last = groups[-1] if groups else None
+        if (
+            last
+            and block[0].layer >= 0
+            and block[0].layer == last[1][-1] + 1
+            and [n.facts() for n in block] == [n.facts() for n in last[0]]
+        ):
+            last[1].append(block[0].layer)
+        else:
+            groups.append((block, [block[0].layer]))
+        at = end
+    return groups
+
+
+def _dims(dims: Dims) -> str:
+    return "[" + ", ".join(map(str, dims)) + "]"
+
+
+def _grid(grid: tuple[int, int, int]) -> str:
+    return "×".join(str(g) for g in grid if g != 1) or "1"
+
+
+class Lines:
+    """Calls one after another as lines or trees; more than a few alike in a row become one line."""
+
+    def __init__(self) -> None:
+        self._alike: list[CallTrace] = []
+
+    def add(self, trace: CallTrace) -> list[CallTrace | str]:
+        """What can be shown now."""
+        if not trace.planned and (not self._alike or _shape(self._alike[-1]) == _shape(trace)):
+            self._alike.append(trace)
+            return []
+        out = self.finish()
+        if not trace.planned:
+            self._alike.append(trace)
+            return out
+        return [*out, trace]
+
+    def finish(self) -> list[CallTrace | str]:
+        alike, self._alike = self._alike, []
+        if len(alike) <= MANY:
+            return [head(t) for t in alike]
+        first, last = alike[0], alike[-1]
+        planned = f"0 of {first.total} nodes planned, {_span(t.skipped for t in alike)} skipped"
+        return [
+            f"calls {first.call}–{last.call} · {first.phase} {first.tokens} tok @ {first.position}–{last.position} · "
+            f"each: {planned} · {first.dispatches} dispatches · {_span(t.arena_bytes for t in alike)} B of uniforms"
+        ]
+
+
+def _shape(trace: CallTrace) -> tuple[Any, ...]:
+    return trace.phase, trace.tokens, trace.dispatches, trace.total
+
+
+def _span(numbers: Iterable[int]) -> str:
+    values = sorted(set(numbers))
+    return f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,}–{values[-1]:,}"
+
+
+def summary(traces: Sequence[CallTrace]) -> Mapping[str, int]:
+    """Totals of a run, for `--stats json`."""
+    return {
+        "calls": len(traces),
+        "planned": sum(t.planned for t in traces),
+        "skipped": sum(t.skipped for t in traces),
+        "uniform_bytes": sum(t.arena_bytes for t in traces),
+    }

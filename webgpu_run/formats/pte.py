@@ -1,0 +1,216 @@
+"""What is in a .pte, as plain frozen dataclasses: the program, its methods, delegates and where the constants are.
+
+`load` checks everything it hands out, and reads the program part of the file only: weights stay on disk as spans.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .. import assets
+from ..errors import FormatError, MissingDataError
+from .source import Span
+from .vkgraph import BoolList, DoubleList, IntList, VkGraph
+
+VULKAN = "VulkanBackend"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Where a planned tensor lives: a byte offset in one of the method's non-constant buffers."""
+
+    memory_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of the program; `dims` are upper bounds where `dynamism` is not static."""
+
+    dtype: str  # numpy name where numpy has one: float32, int64, bool, ...
+    dims: tuple[int, ...]
+    dim_order: tuple[int, ...] = ()
+    dynamism: str = "static"  # static, bound, unbound
+    data: Span | None = None  # its constant, or initial, bytes
+    allocation: Allocation | None = None
+    name: str = ""  # fully qualified, where the exporter kept it
+
+    @property
+    def constant(self) -> bool:
+        """It has bytes in the file and nothing writes it."""
+        return self.data is not None and self.allocation is None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorList:
+    """Value ids; -1 (in an optional list) means none."""
+
+    items: tuple[int, ...]
+    optional: bool = False
+
+
+EValue = None | bool | int | float | str | Tensor | IntList | DoubleList | BoolList | TensorList
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A CPU kernel, by its registered name such as `aten::add.out`."""
+
+    op: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateCall:
+    """Runs a delegate: its inputs, then its outputs."""
+
+    delegate: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCall:
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class JumpFalseCall:
+    condition: int
+    destination: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreeCall:
+    value: int
+
+
+Instruction = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """A part of a method given to a backend; `graph` only where that backend is Vulkan."""
+
+    id: str
+    compile_specs: tuple[tuple[str, bytes], ...]
+    blob: Span
+    graph: VkGraph | None = None
+    constants: tuple[Span, ...] = ()
+
+    def constant(self, k: int) -> Span:
+        """The bytes of the graph's constant k, at least as many as its tensors need."""
+        return self.constants[k]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One entry point: values, and chains of instructions over them."""
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    values: tuple[EValue, ...]
+    chains: tuple[Chain, ...]
+    operators: tuple[str, ...] = ()
+    delegates: tuple[Delegate, ...] = ()
+    non_const_buffer_sizes: tuple[int, ...] = ()
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """Those of all chains, in order."""
+        return tuple(step for chain in self.chains for step in chain.instructions)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A loaded .pte; `named` also holds the data of the .ptd files it was loaded with."""
+
+    version: int
+    methods: tuple[Method, ...]
+    segments: tuple[Span, ...] = ()
+    named: Mapping[str, Span] = field(default_factory=dict)
+    constants: tuple[Span, ...] = ()  # of CPU kernels; entry 0 is reserved
+    path: str = ""
+    file_size: int = 0
+    program_size: int = 0
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """What the constant methods return: a scalar, or a list where there are several outputs."""
+        found: dict[str, object] = {}
+        for method in self.methods:
+            if _is_constant(method):
+                values = [_plain(method.values[i], method) for i in method.outputs]
+                found[method.name] = values[0] if len(values) == 1 else values
+        return found
+
+    @property
+    def entry_points(self) -> tuple[Method, ...]:
+        """The methods that compute something."""
+        return tuple(method for method in self.methods if not _is_constant(method))
+
+    def method(self, name: str | None = None) -> Method:
+        """The method of this name; by default `forward`, or the only one there is."""
+        methods = self.entry_points
+        for method in methods:
+            if method.name == (name or "forward"):
+                return method
+        if name is None and len(methods) == 1:
+            return methods[0]
+        names = ", ".join(method.name for method in methods) or "none"
+        raise FormatError(f"no method {name or 'forward'!r}: the file has {names} ({self.path})")
+
+
+def _is_constant(method: Method) -> bool:
+    return (
+        not method.inputs
+        and not method.instructions
+        and bool(method.outputs)
+        and all(not isinstance(method.values[i], Tensor | TensorList) for i in method.outputs)
+    )
+
+
+def _plain(value: EValue, method: Method) -> object:
+    """As Python has it; the items of an IntList are ids of the values that hold the numbers."""
+    if isinstance(value, IntList):
+        if any(not 0 <= i < len(method.values) for i in value.items):
+            raise FormatError(f"a list of {method.name} names values that it does not have")
+        return [method.values[i] for i in value.items]
+    return list(value.items) if isinstance(value, DoubleList | BoolList) else value
+
+
+def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | None = None) -> Program:
+    """The program of a .pte file, external weights from these .ptd files (None: those beside it, if it needs any)."""
+    from . import pte_reader as pteread
+    from .source import FileSource
+
+    source = FileSource(path)
+    try:
+        return pteread.read(source, [FileSource(extra) for extra in data or ()])
+    except MissingDataError as error:
+        missing = error
+    for folder in assets.folders(path) if data is None else ():
+        if beside := sorted(folder.glob("*.ptd")):
+            try:
+                return pteread.read(source, [FileSource(extra) for extra in beside])
+            except MissingDataError as error:
+                missing = error
+    raise MissingDataError(str(missing), hint="put the .ptd files beside the model, or name them: --data") from None
+
+
+def loads(content: bytes, data: Sequence[bytes] = ()) -> Program:
+    """The same for files that are in memory."""
+    from . import pte_reader as pteread
+    from .source import BytesSource
+
+    return pteread.read(BytesSource(content), [BytesSource(extra) for extra in data])

@@ -1,0 +1,331 @@
+"""The one module that owns a device of wgpu: limits, buffers, pipelines, submission, and the mapping of its errors.
+
+Rules it keeps, because wgpu aborts the process otherwise: no zero-size buffer is created or bound, an encoder is used
+once, a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError
+from ..ops import wgsl as kernels
+from ..ops.limits import GPU, PLAIN, SOFTWARE, Limits
+from ..ops.wgsl import Consts, Kernel
+from ..shapes import Array, align
+from .adapters import THREADS, Adapter, load_wgpu, pick
+from .native import Native, RecordedPass
+
+_FEATURES = ("timestamp-query", "shader-f16", "subgroup")
+# An upload takes staging memory that wgpu keeps: small parts, and few of them at a time, are no slower to load.
+_PART, _STAGED = 128 << 10, 512 << 10
+TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
+
+
+class _LostFlag(logging.Handler):
+    """wgpu only logs the loss of a device; this remembers it."""
+
+    lost = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "DEVICE LOST" in record.getMessage():
+            self.lost = True
+
+
+class Image:
+    """A storage texture in layers, bound from the first up to the last that a call needs."""
+
+    def __init__(self, texture: Any) -> None:
+        self.texture = texture
+        self.used = 0  # layers that were ever bound: the driver has not touched the others
+
+    def view(self, layers: int) -> Any:
+        layers = min(layers, self.texture.size[2])
+        self.used = max(self.used, layers)
+        return self.texture.create_view(dimension="2d-array", array_layer_count=layers)
+
+
+class Device:
+    """A device and all that is made on it."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.wgpu = load_wgpu()
+        self.adapter = adapter
+        self.features = tuple(f for f in _FEATURES if f in adapter.features)
+        self._lost = _LostFlag()
+        log = logging.getLogger("wgpu")
+        log.addHandler(self._lost)
+        log.propagate = False
+        with self._errors("the device can't be opened"):
+            self.handle = adapter.handle.request_device_sync(required_features=list(self.features))
+            self.native = Native(self.handle)
+        lim = self.handle.limits
+        self.limits = Limits(
+            max_workgroups=lim["max-compute-workgroups-per-dimension"],
+            max_invocations=lim["max-compute-invocations-per-workgroup"],
+            max_workgroup_bytes=lim["max-compute-workgroup-storage-size"],
+            max_binding=lim["max-storage-buffer-binding-size"],
+            max_uniform=lim["max-uniform-buffer-binding-size"],
+            uniform_align=lim["min-uniform-buffer-offset-alignment"],
+            storage_align=lim["min-storage-buffer-offset-alignment"],
+            max_texture=lim["max-texture-dimension-2d"],
+            max_layers=lim["max-texture-array-layers"],
+            subgroups="subgroup" in self.features,
+            f16="shader-f16" in self.features,
+            software=adapter.software,
+        )
+        self.max_buffer: int = lim["max-buffer-size"]
+        self.timestamps = "timestamp-query" in self.features
+        self.tuned = "default"  # how the profile was chosen, see tune.py
+        self.allocated = 0  # bytes of buffers and textures alive on this device, as asked for
+        self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
+        self._pipelines: dict[tuple[str, Consts], Any] = {}
+        self.compiled: set[int] = set()  # pipelines that have run, by id
+        self._pending = 0
+        wide = self._subgroup_size() >= 8
+        profile = (SOFTWARE if wide else PLAIN) if adapter.software else GPU
+        self.limits = replace(self.limits, profile=profile, subgroups=wide)
+
+    def _subgroup_size(self) -> int:
+        """How many lanes a subgroup really has, 0 where they are in another order than invocations."""
+        if not self.limits.subgroups:
+            return 0
+        kernel = kernels.load("subgroup_size")
+        out = self.buffer(256)
+        encoder = self.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(self.pipeline(kernel, ()))
+        compute.set_bind_group(0, self.bind_group(kernel, (), [(out, 0, 256)]))
+        compute.dispatch_workgroups(1)
+        compute.end()
+        self.submit(encoder)
+        return int(np.frombuffer(self.read(out, 256), np.uint32).min())
+
+    @property
+    def name(self) -> str:
+        return f"{self.adapter.name} ({self.adapter.backend})"
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the host may make a call ready while another runs: a software driver has need of every processor."""
+        return not self.adapter.software or os.environ.get(THREADS) == "0"
+
+    @property
+    def pipeline_count(self) -> int:
+        return len(self._pipelines)
+
+    @contextlib.contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (self.wgpu.GPUError, RuntimeError, MemoryError, OverflowError) as err:
+            text = " ".join(str(err).split()) or type(err).__name__
+            if "memory" in text.lower() or "new thread" in text:  # which needs a stack
+                raise DeviceError(f"out of GPU memory: {what}") from err
+            if self._lost.lost or "lost" in text.lower():
+                raise DeviceError(f"the device was lost: {what}") from err
+            raise DeviceError(f"{what}: {text[:400]}") from err
+
+    def buffer(self, nbytes: int, what: str = "buffer", *, read: bool = False) -> Any:
+        """A buffer for storage, uniform and copies (or, with `read`, one the host can map)."""
+        size = max(16, align(nbytes, 16))
+        if size > self.max_buffer:
+            raise DeviceError(f"{what} needs {size:,} bytes, the adapter's largest buffer is {self.max_buffer:,}")
+        use = self.wgpu.BufferUsage
+        usage = use.MAP_READ | use.COPY_DST
+        if not read:
+            usage = use.STORAGE | use.UNIFORM | use.COPY_SRC | use.COPY_DST
+        with self._errors(f"{what} of {size:,} bytes"):
+            made = self.handle.create_buffer(size=size, usage=usage)
+        self.allocated += size
+        return made
+
+    def write(self, buffer: Any, data: Array | bytes | memoryview, offset: int = 0) -> None:
+        """Copy bytes into a buffer; sizes are padded to 4, which every buffer of ours has room for."""
+        view = np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else memoryview(data)
+        if not view.nbytes:
+            return
+        with self._errors("upload"):
+            for at in range(0, view.nbytes, _PART):
+                part = view[at : at + _PART]
+                if part.nbytes % 4:
+                    part = memoryview(bytes(part) + b"\0" * (-part.nbytes % 4))
+                self.native.write(buffer, offset + at, part)
+                self._flush(part.nbytes)
+
+    def texture(self, rows: Array, what: str = "texture") -> Any:
+        """An rgba32uint texture from [height, width, 4] uint32."""
+        height, width = rows.shape[:2]
+        if max(height, width) > self.limits.max_texture:
+            raise DeviceError(
+                f"{what}: {width} x {height} texels, the adapter's limit is {self.limits.max_texture} a side"
+            )
+        use = self.wgpu.TextureUsage
+        with self._errors(f"{what} of {rows.nbytes:,} bytes"):
+            made = self.handle.create_texture(
+                size=(width, height, 1),
+                format="rgba32uint",
+                usage=use.TEXTURE_BINDING | use.STORAGE_BINDING | use.COPY_DST,
+            )
+            step = max(1, _PART // (width * 16))
+            for y in range(0, height, step):
+                part = np.ascontiguousarray(rows[y : y + step])
+                self.handle.queue.write_texture(
+                    {"texture": made, "origin": (0, y, 0)},
+                    part,
+                    {"bytes_per_row": width * 16, "rows_per_image": part.shape[0]},
+                    (width, part.shape[0], 1),
+                )
+                self._flush(part.nbytes)
+        self.allocated += rows.nbytes
+        return made.create_view()
+
+    def image(self, width: int, height: int, layers: int, what: str = "image", texel: str = "rgba32float") -> Image:
+        """A storage texture, zero at first, that kernels write and read."""
+        nbytes = width * height * layers * TEXEL_BYTES[texel]
+        if max(height, width) > self.limits.max_texture or layers > self.limits.max_layers:
+            most = f"{self.limits.max_texture} a side and {self.limits.max_layers} layers"
+            raise DeviceError(f"{what}: {width} x {height} x {layers} texels, the adapter's limit is {most}")
+        use = self.wgpu.TextureUsage
+        with self._errors(f"{what} of {nbytes:,} bytes"):
+            made = self.handle.create_texture(
+                size=(width, height, layers),
+                format=texel,
+                usage=use.STORAGE_BINDING | use.COPY_SRC | use.COPY_DST,  # copies are for comparing runs
+            )
+        self.allocated += nbytes
+        return Image(made)
+
+    def fill_image(self, image: Image, value: float = 0.0) -> None:
+        """Put a number where kernels may have written."""
+        width, height, _ = image.texture.size
+        pitch = width * TEXEL_BYTES[image.texture.format]
+        row = np.full((height, width * 4), value, np.float32 if pitch == width * 16 else np.float16)
+        layout = {"bytes_per_row": pitch, "rows_per_image": height}
+        with self._errors("upload"):
+            for layer in range(image.used):
+                target = {"texture": image.texture, "origin": (0, 0, layer)}
+                self.handle.queue.write_texture(target, row, layout, (width, height, 1))
+                self._flush(row.nbytes)
+
+    def read_image(self, image: Image) -> Any:
+        """The texels of an `image`, row by row, layer by layer."""
+        width, height, layers = image.texture.size
+        with self._errors("readback"):
+            self.check()
+            layout = {"bytes_per_row": width * TEXEL_BYTES[image.texture.format], "rows_per_image": height}
+            return self.handle.queue.read_texture({"texture": image.texture}, layout, (width, height, layers))
+
+    def _flush(self, nbytes: int) -> None:
+        """Uploads wait in staging memory until a submit: submit now and then, so that loading stays small."""
+        self._pending += nbytes
+        if self._pending >= _STAGED:
+            self._pending = 0
+            self.check()
+            self.native.until(self.native.submit())
+
+    def submit(self, encoder: Any) -> Any:
+        """Finish an encoder of wgpu's own and put it in the queue; what it gives names the submission."""
+        self.check()
+        self._pending = 0
+        with self._errors("submit"):
+            commands = encoder.finish()  # alive until it is submitted
+            return self.native.submit(commands._internal)
+
+    def call(self, *parts: RecordedPass) -> Any:
+        """Put passes of dispatches, with copies around them, in the queue; what it gives names the submission."""
+        self.check()
+        self._pending = 0
+        with self._errors("submit"):
+            return self.native.submit(self.native.record(parts))
+
+    def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+        """What a submission copied to a staging buffer, as soon as it is done."""
+        count = math.prod(dims)
+        if not count:
+            return np.zeros(dims, dtype)
+        nbytes = align(count * dtype.itemsize, 8)
+        self.check()
+        with self._errors("readback"):
+            data = self.native.read(staging, nbytes, submission)
+        return np.frombuffer(data, dtype, count).reshape(dims)
+
+    def read(self, buffer: Any, nbytes: int) -> bytes:
+        """A buffer's first bytes, once all submitted work is done."""
+        self.check()
+        with self._errors("readback"):
+            return bytes(self.handle.queue.read_buffer(buffer, 0, nbytes))
+
+    def wait(self) -> None:
+        """Until all submitted work is done."""
+        self.check()
+        self.native.until()
+
+    def zero(self, buffers: Sequence[Any]) -> None:
+        encoder = self.handle.create_command_encoder()
+        for buffer in buffers:
+            encoder.clear_buffer(buffer)
+        self.submit(encoder)
+
+    def check(self) -> None:
+        """A submit to a lost device aborts the process: refuse before it."""
+        if self._lost.lost:
+            raise DeviceError("the device was lost", hint="a driver reset or a long dispatch can cause this; run again")
+
+    def layout(self, kernel: Kernel, consts: Consts) -> Any:
+        """The bind group layout that the kernel's own declarations give."""
+        bindings = tuple((b.index, b.kind) for b in kernel.bindings(consts))
+        if bindings not in self._layouts:
+            forms: dict[str, dict[str, Any]] = {
+                "read": {"buffer": {"type": "read-only-storage"}},
+                "write": {"buffer": {"type": "storage"}},
+                "uniform": {"buffer": {"type": "uniform"}},
+                "texture": {"texture": {"sample_type": "uint"}},
+            }
+            access = {"read": "read-only", "write": "write-only"}
+            for image in (kind for _, kind in bindings if kind.startswith("image")):
+                _, shape, texel, use = image.split()
+                form = {"access": access[use], "format": texel, "view_dimension": shape}
+                forms[image] = {"storage_texture": form}
+            stage = self.wgpu.ShaderStage.COMPUTE
+            entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in bindings]
+            self._layouts[bindings] = self.handle.create_bind_group_layout(entries=entries)
+        return self._layouts[bindings]
+
+    def pipeline(self, kernel: Kernel, consts: Consts) -> Any:
+        """The one pipeline of (kernel, constants)."""
+        key = (kernel.name, consts)
+        made = self._pipelines.get(key)
+        if made is None:
+            with self._errors(f"kernel {kernel.name} does not compile"):
+                module = self.handle.create_shader_module(code=kernel.text(consts), label=kernel.name)
+                layout = self.handle.create_pipeline_layout(bind_group_layouts=[self.layout(kernel, consts)])
+                made = self.handle.create_compute_pipeline(
+                    layout=layout, compute={"module": module, "entry_point": "main"}, label=kernel.name
+                )
+            self._pipelines[key] = made
+        return made
+
+    def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[tuple[Any, ...]]) -> Any:
+        """Resources in binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
+        entries = []
+        for b, (first, *part) in zip(kernel.bindings(consts), resources, strict=True):
+            bound = first.view(*part) if isinstance(first, Image) else first
+            if len(part) == 2:
+                bound = {"buffer": first, "offset": part[0], "size": part[1]}
+            entries.append({"binding": b.index, "resource": bound})
+        with self._errors(f"kernel {kernel.name}: binding"):
+            return self.handle.create_bind_group(layout=self.layout(kernel, consts), entries=entries)
+
+
+def open_device(choice: str | None = None) -> Device:
+    """A device on the adapter that `choice` names, or on the best one."""
+    return Device(pick(choice))

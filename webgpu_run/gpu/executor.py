@@ -1,0 +1,375 @@
+"""Runs a planned graph on a device: the parameter arena, and one command stream a call."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import ChainMap
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import RunError, UnsupportedError
+from ..graph.graph import GPU_DTYPE, Node
+from ..graph.planner import Delta, Engine
+from ..ops import wgsl as kernels
+from ..ops.plan import STAGED_ROWS, Plan, Reach, Step
+from ..shapes import Array, Dims, align, prod
+from . import native
+from .callstats import CallStats, TimedDispatch, host_clock
+from .device import Device, Image
+from .residency import ProgressCallback, Residency
+from .timestamps import Stamps
+
+SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
+TURNS = 16  # of one submission, at most
+
+
+@dataclass(slots=True)
+class _Command:
+    handles: native.RecordedDispatch
+    node: int
+    step: Step
+    params_at: int  # where its uniforms are in the arena
+    objects: tuple[Any, Any]  # keeps the wgpu objects behind the handles alive
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One run of the current plans; one of several in a submission has slots and inputs of its own."""
+
+    feed: tuple[tuple[int, int], ...] = ()  # tensors, and those that they are copied to first, on the device
+    slots: Sequence[int] = ()
+    inputs: tuple[tuple[int, Array], ...] = ()  # as the device takes them
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A submitted call whose outputs have not been read: (tensor, live dims, staging buffer) each."""
+
+    reads: tuple[tuple[int, Dims, Any], ...]
+    submission: Any
+    commands: Sequence[_Command] = ()  # when timed
+
+
+class Executor:
+    """The command list of the current plans, with bind groups made once, and the arena their uniforms are in."""
+
+    def __init__(self, engine: Engine, device: Device, progress: ProgressCallback | None = None) -> None:
+        self.engine, self.graph, self.device = engine, engine.graph, device
+        self.limits = device.limits
+        self.resident = Residency(engine, device, progress)
+        self.buffers = self.resident.buffers
+        if self.graph.slot_count > SLOTS:
+            raise UnsupportedError(
+                f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS}"
+            )
+        self._arena_at: list[int] = []
+        least = max(4 * self.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
+        at = align(4 * SLOTS, self.limits.uniform_align)
+        for plan in engine.plans:
+            self._arena_at.append(at)
+            at += max(least, sum(self._params_room(step) for step in plan.steps))
+        self.arena = memoryview(bytearray(at))
+        self._arena_buffer = device.buffer(at, "parameters")
+        self._changed: tuple[int, int] | None = (0, at)
+        self._slots: list[int] = []
+        self._groups: dict[Any, Any] = {}
+        self._lists: list[list[_Command]] = [[] for _ in self.graph.nodes]
+        self._commands: list[_Command] = []
+        self._handles: list[native.RecordedDispatch] = []
+        self._stale = True
+        self._pending: dict[int, list[_Command]] = {}
+        self._layers: dict[int, int] = {}  # node -> layers of its images that are bound
+        self._pending_layers: dict[int, int] = {}
+        self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, the first position past what is bound) -> nodes
+        self._staging: dict[tuple[int, int, bool], Any] = {}
+        self._later: Any = None  # slots and inputs of the turns of a submission
+        self._calls = 0
+        self._stamps = Stamps(device)
+        self.readbacks: tuple[int, ...] = self.graph.output_ids
+        self._skipped: frozenset[int] = frozenset()
+        # an input that only SymInts are read from never has to reach the device
+        self._inputs = {
+            v
+            for v in self.graph.input_ids
+            if v in self.graph.output_ids
+            or any(self.graph.nodes[i].op.out_kind != "symint" for i in self.graph.readers.get(v, ()))
+        }
+
+    def skip(self, nodes: frozenset[int]) -> None:
+        """Leave these nodes out of the command stream: nothing that is read back may depend on them."""
+        if nodes != self._skipped:
+            self._skipped, self._stale = nodes, True
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def prepare(self, delta: Delta) -> None:
+        """Pipelines and bind groups for new plans, and for a position past what is bound of the images.
+
+        Raises before anything is committed.
+        """
+        slots, plans = self.engine.slot_values(delta.syms), dict(delta.plans)
+        for (slot, end), nodes in self._reaches.items():
+            if slots[slot] >= end:
+                plans |= {i: self.engine.plans[i] for i in nodes if i not in plans}
+        self._pending, self._pending_layers = {}, {}
+        if not plans:
+            return
+        live = ChainMap(dict(delta.dims), self.engine.live)
+        self._pending_layers = {i: self._reach(i, plan.reach, slots) for i, plan in plans.items() if plan.reach}
+        self._pending = {i: self._make(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
+        if self.limits.software:
+            self._compile([c for commands in self._pending.values() for c in commands])
+
+    def _compile(self, commands: Sequence[_Command]) -> None:
+        """A software driver compiles a kernel when it first runs: now, for no workgroups, rather than in a call."""
+        fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0, ()) for c in commands}
+        fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
+        if fresh:
+            self.device.call(((), fresh.values(), ()))
+            self.device.wait()
+            self.device.compiled |= fresh.keys()
+
+    def _reach(self, index: int, reach: Reach, slots: Sequence[int]) -> int:
+        """Layers to bind: powers of two, so that a growing context changes bind groups rarely; never fewer again."""
+        last = (slots[self.graph.nodes[index].slots[reach.arg]] + reach.rows - 1) // reach.unit
+        return max(self._layers.get(index, 1), 1 << last.bit_length())
+
+    def commit(self) -> None:
+        if self._pending_layers:
+            self._layers |= self._pending_layers
+            self._reaches = {}
+            for i, layers in self._layers.items():
+                if reach := self.engine.plans[i].reach:
+                    key = (self.graph.nodes[i].slots[reach.arg], layers * reach.unit - reach.rows + 1)
+                    self._reaches.setdefault(key, []).append(i)
+            self._pending_layers = {}
+        for i, commands in self._pending.items():
+            self._lists[i] = commands
+            for command in commands:
+                self._put(command.params_at, command.step.uniform())
+        if self._pending:
+            self._stale = True
+        self._pending = {}
+        slots = self.engine.slot_values()
+        if slots != self._slots:
+            self._slots = slots
+            self._put(0, struct.pack(f"<{len(slots)}i", *slots))
+
+    def _put(self, at: int, data: bytes) -> None:
+        """Set bytes of the arena, and widen what the next write has to carry if they are new."""
+        end = at + len(data)
+        if self.arena[at:end] != data:
+            self.arena[at:end] = data
+            lo, hi = self._changed or (at, end)
+            self._changed = (min(lo, at), max(hi, end))
+
+    def _make(self, node: Node, plan: Plan, live: Mapping[int, Dims]) -> list[_Command]:
+        commands = []
+        end = self._arena_at[node.index]
+        for step in plan.steps:
+            if 0 in step.grid:
+                continue
+            at, end = end, end + self._params_room(step)
+            if end - self._arena_at[node.index] > self._room(node.index):
+                raise RunError(f"{node.label}: the uniforms of {len(plan.steps)} dispatches are over their room")
+            kernel = kernels.load(step.kernel)
+            pipeline = self.device.pipeline(kernel, step.consts)
+            bindings = self._bindings(node, at, step, kernel, live)
+            key = (step.kernel, step.consts, tuple((id(resource), *part) for resource, *part in bindings))
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = self.device.bind_group(kernel, step.consts, bindings)
+            handles = (pipeline._internal, group._internal, *step.grid, self._staging_of(node, step))
+            commands.append(_Command(handles, node.index, step, at, (pipeline, group)))
+        return commands
+
+    def _staging_of(self, node: Node, step: Step) -> native.Staging:
+        if step.stage is None:
+            return ()
+        buffer, image = (self.resident.find(node, name) for name in (step.stage.source, step.stage.image))
+        return self.device.native.staging(buffer, image.texture, step.stage.width, step.stage.rows, STAGED_ROWS)
+
+    def _params_room(self, step: Step) -> int:
+        return align(len(step.uniform()), self.limits.uniform_align)
+
+    def _room(self, index: int) -> int:
+        at = self._arena_at
+        return (at[index + 1] if index + 1 < len(at) else self.arena.nbytes) - at[index]
+
+    def _bindings(
+        self, node: Node, params_at: int, step: Step, kernel: kernels.Kernel, live: Mapping[int, Dims]
+    ) -> list[tuple[Any, ...]]:
+        """In binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
+        windows, rename = dict(step.windows), dict(step.rename)
+        out: list[tuple[Any, ...]] = []
+        for binding in kernel.bindings(step.consts):
+            name = rename.get(binding.name, binding.name)
+            if name == "params":
+                size = kernel.params.itemsize if kernel.params is not None else 16
+                out.append((self._arena_buffer, params_at, size))
+                continue
+            if name == "slots":
+                out.append((self._arena_buffer, 0, 4 * SLOTS))
+                continue
+            resource = self.resident.find(node, name)
+            if isinstance(resource, Image):
+                layers = self.resident.layers(node, name, live) or self._pending_layers[node.index]
+                out.append((resource, layers))
+                continue
+            if binding.kind == "texture" or binding.kind.startswith("image"):
+                out.append((resource,))
+                continue
+            window = windows.get(name)
+            offset, size = (window.offset, window.nbytes) if window else (0, self.resident.extent(node, name, live))
+            if offset + size > resource.size:
+                raise RunError(f"{node.label}: the window of {name} ends past its buffer")
+            if binding.kind == "uniform":
+                size = min(size, self.limits.max_uniform)
+            elif size > self.limits.max_binding:
+                raise UnsupportedError(
+                    f"{node.label}: {name} is {size:,} bytes, the adapter binds at most {self.limits.max_binding:,}"
+                )
+            out.append((resource, offset, size))
+        return out
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def upload(self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = ()) -> None:
+        """Live bytes of the inputs that the device reads, 64-bit ones narrowed; those of `there` it has, or will."""
+        for v, array in zip(self.graph.input_ids, inputs, strict=True):
+            if v not in self._inputs or v in there:
+                continue
+            data = np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
+            if data.nbytes:
+                self.device.write(self.buffers[self.graph.tensors[v].root], data)
+                stats.upload_bytes += data.nbytes
+
+    def write_arena(self, stats: CallStats, *, slots: bool = True) -> None:
+        """One write of what changed since the last one, or none; without `slots` these stay to be written."""
+        if self._changed:
+            first = 0 if slots else 4 * SLOTS
+            lo, hi = max(first, self._changed[0] & ~3), align(self._changed[1], 4)
+            if lo < hi:
+                self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
+                stats.arena_bytes += hi - lo
+            # only now: a write that failed is tried again by the next call
+            self._changed = (self._changed[0], first) if self._changed[0] < first else None
+
+    def commands(self) -> list[_Command]:
+        """The command stream of the current plans."""
+        if self._stale:
+            self._commands = [c for i, commands in enumerate(self._lists) if i not in self._skipped for c in commands]
+            self._handles = [c.handles for c in self._commands]
+            self._stale = False
+        return self._commands
+
+    def execute(self, stats: CallStats, *, timed: bool = False) -> list[Array]:
+        """Run the current plans; outputs at their live shapes."""
+        return self.collect(self.submit(stats, timed=timed), stats)
+
+    def submit(self, stats: CallStats, *, timed: bool = False, turns: Sequence[Turn] = (Turn(),)) -> Ticket:
+        """Put the current plans in the queue, once a turn; the outputs of several turns are stacked."""
+        device = self.device
+        commands, count = self.commands(), len(turns)
+        stats.dispatches += len(commands) * count
+        source, live = self.resident.source, self.engine.live
+        self._calls ^= 1  # two calls may be in flight: each has staging buffers of its own
+        reads, outs = [], []
+        for v in self.readbacks:
+            dims, key = live[v], (v, self._calls, count > 1)
+            nbytes = prod(dims) * 4
+            if nbytes:
+                if key not in self._staging:
+                    most = prod(self.graph.tensors[v].max_dims) * 4 * (TURNS if count > 1 else 1)
+                    self._staging[key] = device.buffer(most, "readback", read=True)
+                outs.append((source(v), self._staging[key], nbytes))
+            reads.append((v, (count, *dims) if count > 1 else dims, self._staging.get(key)))
+            stats.read_bytes += nbytes * count
+        parts: list[native.RecordedPass] = []
+        for k, (turn, before) in enumerate(zip(turns, self._set_up(turns, stats), strict=True)):
+            before += [(source(x), 0, source(target), 0, prod(live[target]) * 4) for x, target in turn.feed]
+            after = [(x, 0, staging, k * nbytes, nbytes) for x, staging, nbytes in outs]
+            parts.append((before, self._handles, after))
+        if timed and device.timestamps:
+            self._ready_stamps(stats)
+            return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), commands)
+        submission = device.call(*parts)
+        if count > 1:
+            self._changed = None  # the last turn has put there what the arena holds
+        return Ticket(tuple(reads), submission)
+
+    def _set_up(self, turns: Sequence[Turn], stats: CallStats) -> list[list[native.Copy]]:
+        """The copies that give each turn its slots and inputs, which are written at once."""
+        if len(turns) == 1:
+            return [[]]
+        if self._later is None:
+            words = sum(prod(self.graph.tensors[v].max_dims) for v, _ in turns[0].inputs)
+            self._later = self.device.buffer(TURNS * 4 * (SLOTS + words), "turns")
+        data, copies = bytearray(), list[list[native.Copy]]()
+        for turn in turns:
+            parts = [(self._arena_buffer, struct.pack(f"<{len(turn.slots)}i", *turn.slots))]
+            parts += [(self.buffers[self.graph.tensors[v].root], x.tobytes()) for v, x in turn.inputs]
+            copies.append([])
+            for target, part in parts:
+                if part:
+                    copies[-1].append((self._later, len(data), target, 0, len(part)))
+                    data += part
+        self.device.write(self._later, bytes(data))
+        stats.arena_bytes += len(data)
+        return copies
+
+    def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
+        """Wait for a submitted call and read its outputs."""
+        start, host = time.perf_counter_ns(), host_clock()
+        outs = [
+            self.device.read_mapped(staging, ticket.submission, np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype]), dims)
+            for v, dims, staging in ticket.reads
+        ]
+        if not outs:
+            self.device.wait()
+        stats.wait_ns += time.perf_counter_ns() - start
+        stats.host_ns -= host_clock() - host  # a wait may poll
+        if ticket.commands:
+            self._collect_times(ticket.commands, stats)
+        return outs
+
+    def _ready_stamps(self, stats: CallStats) -> None:
+        """Making and first using query sets takes milliseconds that are not the call's."""
+        start, host = time.perf_counter_ns(), host_clock()
+        if not self._stamps.ready(len(self._commands)) and self._commands:
+            nothing = ((), [(*self._handles[0][:2], 0, 0, 0, ())], ())
+            self._stamps.submit(nothing, [self._commands[0].objects])
+            self._stamps.read(1)
+        stats.compile_ns += time.perf_counter_ns() - start
+        stats.host_ns -= host_clock() - host
+
+    def _collect_times(self, commands: Sequence[_Command], stats: CallStats) -> None:
+        for c, (begin, end) in zip(commands, self._stamps.read(len(commands)), strict=True):
+            node = self.graph.nodes[c.node]
+            ns = max(0, int(end) - int(begin))
+            route, live, step = self.engine.plans[c.node].route, self.engine.live.get(node.outs[0], ()), c.step
+            stats.timed.append(
+                TimedDispatch(c.node, node.op.short, step.kernel, route, step.grid, ns, step.work, live, int(begin))
+            )
+            stats.gpu_ns += ns
+
+    def execute_node(self, index: int) -> None:
+        """Run one node alone; in order, these give what `execute` gives."""
+        if self._lists[index]:
+            self.device.call(((), [c.handles for c in self._lists[index]], ()))
+
+    def read(self, v: int) -> Array:
+        """What a tensor holds now, at its live shape; memory is shared, so not for long."""
+        dims, dtype = self.engine.live[v], np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype])
+        count = prod(dims)
+        if not count:
+            return np.zeros(dims, dtype)
+        return np.frombuffer(self.device.read(self.resident.source(v), count * 4), dtype, count).reshape(dims)
+
+    def reset(self) -> None:
+        """Zero what persists between calls."""
+        self.resident.reset()

@@ -1,0 +1,136 @@
+"""What every call does, through wgpu's C functions: recording, submitting, waiting, reading what was copied out.
+
+Recording costs a third of what it does through wgpu-py's objects. Its own map submits an empty command buffer first and
+then waits for everything in the queue, so a step that was queued ahead would be waited for too; and it polls from a
+thread that takes the interpreter again and again. Here a thread blocks in the driver until the submission that is asked
+for is done, and the caller on a lock, which Ctrl-C ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Copy = tuple[Any, int, Any, int, int]  # a buffer and an offset, the same of the target, bytes
+Staging = tuple[tuple[Any, Any, Any], ...]  # what copies rows of a buffer into layers of a texture
+RecordedDispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
+RecordedPass = tuple[Sequence[Copy], Iterable[RecordedDispatch], Sequence[Copy]]  # one pass and the copies around it
+LATE = 5.0  # seconds for a callback that another thread's poll, one of wgpu-py's own, took and has yet to make
+
+
+class Native:
+    """The device's queue, and the thread that waits for it."""
+
+    def __init__(self, device: Any) -> None:
+        from wgpu.backends.wgpu_native import ffi, lib
+        from wgpu.backends.wgpu_native._api import libf  # the same functions, their errors raised
+
+        self._ffi, self._lib, self._libf = ffi, lib, libf
+        self._device, self._queue = device._internal, device.queue._internal
+        self._asked: queue.SimpleQueue[tuple[Any, threading.Lock]] = queue.SimpleQueue()
+        self._status, self._mapped = 0, threading.Event()
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
+        self._info = ffi.new("WGPUBufferMapCallbackInfo *")
+        self._info.mode, self._info.callback = lib.WGPUCallbackMode_AllowProcessEvents, self._callback
+        threading.Thread(target=self._serve, daemon=True, name="waiter").start()
+
+    def submit(self, *commands: Any) -> Any:
+        """Put command buffers, and the writes made so far, in the queue; what it gives is for `until`."""
+        buffers = self._ffi.new("WGPUCommandBuffer[]", commands)
+        index = self._libf.wgpuQueueSubmitForIndex(self._queue, len(commands), buffers)
+        return self._ffi.new("WGPUSubmissionIndex *", index)
+
+    def write(self, buffer: Any, offset: int, data: memoryview) -> None:
+        """Copy bytes, a multiple of four, into a buffer before what is submitted next."""
+        with self._ffi.from_buffer(data) as held:  # let go at once: an error's traceback would keep it
+            self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, held, data.nbytes)
+
+    def record(self, parts: Iterable[RecordedPass]) -> Any:
+        """A command buffer; a pass ends before each staging. Errors are raised in the end."""
+        lib, null = self._lib, self._ffi.NULL
+        encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
+        for before, dispatches, after in parts:
+            self._copy(encoder, before)
+            self._pass(encoder, dispatches)
+            self._copy(encoder, after)
+        return self._ffi.gc(self._libf.wgpuCommandEncoderFinish(encoder, null), lib.wgpuCommandBufferRelease)
+
+    def _copy(self, encoder: Any, copies: Sequence[Copy]) -> None:
+        for source, at, target, to, nbytes in copies:
+            self._lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, source._internal, at, target._internal, to, nbytes)
+
+    def _pass(self, encoder: Any, dispatches: Iterable[RecordedDispatch]) -> None:
+        lib, null = self._lib, self._ffi.NULL
+        one_pass = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
+        set_pipeline, set_group, dispatch, end, release = (
+            lib.wgpuComputePassEncoderSetPipeline,
+            lib.wgpuComputePassEncoderSetBindGroup,
+            lib.wgpuComputePassEncoderDispatchWorkgroups,
+            lib.wgpuComputePassEncoderEnd,
+            lib.wgpuComputePassEncoderRelease,
+        )
+        last = None
+        for pipeline, group, x, y, z, staging in dispatches:
+            if staging:
+                end(one_pass)
+                release(one_pass)
+                self.stage(encoder, staging)
+                one_pass, last = lib.wgpuCommandEncoderBeginComputePass(encoder, null), None
+            if pipeline is not last:
+                set_pipeline(one_pass, pipeline)
+                last = pipeline
+            set_group(one_pass, 0, group, 0, null)
+            dispatch(one_pass, x, y, z)
+        end(one_pass)
+        release(one_pass)
+
+    def staging(self, buffer: Any, texture: Any, width: int, rows: int, height: int) -> Staging:
+        """Copies of so many rows of texels, `height` to a layer."""
+        new, pitch, found = self._ffi.new, width * 16, []
+        for first in range(0, rows, height):
+            live = min(height, rows - first)
+            source = new("WGPUTexelCopyBufferInfo *")
+            source.buffer = buffer._internal
+            source.layout.offset, source.layout.bytesPerRow, source.layout.rowsPerImage = first * pitch, pitch, live
+            target = new("WGPUTexelCopyTextureInfo *")
+            target.texture, target.origin.z = texture._internal, first // height
+            target.aspect = self._lib.WGPUTextureAspect_All
+            found.append((source, target, new("WGPUExtent3D *", (width, live, 1))))
+        return tuple(found)
+
+    def stage(self, encoder: Any, staging: Staging) -> None:
+        for copy in staging:
+            self._lib.wgpuCommandEncoderCopyBufferToTexture(encoder, *copy)
+
+    def until(self, submission: Any = None) -> None:
+        """Block until this submission is done, or all of them."""
+        done = threading.Lock()
+        done.acquire()
+        self._asked.put((self._ffi.NULL if submission is None else submission, done))
+        done.acquire()
+
+    def read(self, buffer: Any, nbytes: int, submission: Any) -> bytes:
+        """The first bytes of a mappable buffer that this submission wrote."""
+        self._status = 0
+        self._mapped.clear()
+        self._libf.wgpuBufferMapAsync(buffer._internal, self._lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
+        self.until(submission)
+        self._mapped.wait(LATE)
+        if self._status != self._lib.WGPUMapAsyncStatus_Success:
+            raise RuntimeError(f"a buffer can't be read (status {self._status})")
+        found = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
+        data = bytes(self._ffi.buffer(found, nbytes))
+        self._libf.wgpuBufferUnmap(buffer._internal)
+        return data
+
+    def _on_mapped(self, status: int, message: Any, first: Any, second: Any) -> None:
+        self._status = status
+        self._mapped.set()
+
+    def _serve(self) -> None:
+        while True:
+            submission, done = self._asked.get()
+            self._lib.wgpuDevicePoll(self._device, True, submission)
+            done.release()

@@ -1,0 +1,66 @@
+"""Timestamps around dispatches: a pass for each, between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..shapes import Array
+from .device import Device
+from .native import RecordedPass
+
+_QUERIES = 4096  # timestamps of a query set, at most
+_EACH = _QUERIES // 2  # dispatches
+
+
+class Stamps:
+    """Query sets and the buffers that they are resolved to, as many as a call ever needed."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._sets: list[tuple[Any, Any]] = []
+
+    def submit(self, part: RecordedPass, objects: Sequence[tuple[Any, Any]]) -> Any:
+        """Queue the part, whose dispatches have these pipelines and bind groups; what it gives names the submission."""
+        before, dispatches, after = part
+        encoder = self._device.handle.create_command_encoder()
+        for copy in before:
+            encoder.copy_buffer_to_buffer(*copy)
+        for i, ((_, _, *grid, staging), (pipeline, group)) in enumerate(zip(dispatches, objects, strict=True)):
+            writes = {
+                "query_set": self._sets[i // _EACH][0],
+                "beginning_of_pass_write_index": i % _EACH * 2,
+                "end_of_pass_write_index": i % _EACH * 2 + 1,
+            }
+            self._device.native.stage(encoder._internal, staging)
+            compute = encoder.begin_compute_pass(timestamp_writes=writes)
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*grid)
+            compute.end()
+        for (queries, resolved), count in self._used(len(objects)):
+            encoder.resolve_query_set(queries, 0, count, resolved, 0)
+        for copy in after:
+            encoder.copy_buffer_to_buffer(*copy)
+        return self._device.submit(encoder)
+
+    def ready(self, count: int) -> bool:
+        """Have query sets for so many dispatches; whether there were any before."""
+        use, handle, some = self._device.wgpu.BufferUsage, self._device.handle, bool(self._sets)
+        while len(self._sets) * _EACH < count:
+            resolved = handle.create_buffer(size=_QUERIES * 8, usage=use.QUERY_RESOLVE | use.COPY_SRC)
+            self._sets.append((handle.create_query_set(type="timestamp", count=_QUERIES), resolved))
+        return some
+
+    def read(self, count: int) -> Array:
+        """When each dispatch of the last submission began and ended, in nanoseconds."""
+        queue = self._device.handle.queue
+        data = b"".join(bytes(queue.read_buffer(resolved, 0, 8 * n)) for (_, resolved), n in self._used(count))
+        return np.frombuffer(data, np.uint64).reshape(-1, 2)
+
+    def _used(self, count: int) -> Iterator[tuple[tuple[Any, Any], int]]:
+        """Query sets, and how many of their timestamps so many dispatches take."""
+        for made, first in zip(self._sets, range(0, count, _EACH), strict=False):
+            yield made, 2 * min(_EACH, count - first)

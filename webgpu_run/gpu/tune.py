@@ -1,0 +1,211 @@
+"""Which kernel variants an adapter gets: measured once on a 4-bit linear, then remembered on disk.
+
+What is remembered belongs to an adapter, its driver, this version and the text of the kernels. A file that is missing,
+old, corrupt or can't be written only means that the next load measures again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import hashlib
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..assets import wgsl_dir
+from ..errors import RunError
+from ..formats.source import Span
+from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
+from ..graph.graph import Graph
+from ..graph.planner import Delta, Engine
+from ..ops import wgsl as kernels
+from ..ops.limits import GPU, PLAIN, Profile
+from ..shapes import Array
+from ..version import __version__
+from .adapters import Adapter
+from .callstats import CallStats
+from .device import Device
+from .executor import Executor
+
+DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
+ROWS = (1, 32)  # decode, and a part of a prefill
+_CLEARLY = 0.9
+_NEARLY_ALL = 0.8
+_ROUNDS = 10
+_KEPT = 64  # entries of the file
+_GROUP, _LINEAR = 32, "et_vk.linear_q4gsw.default"
+
+
+def candidates(device: Device) -> tuple[Profile, ...]:
+    """The profiles that this adapter can run, the one expected to win first."""
+    first = device.limits.profile
+    if device.limits.software:  # where compiling takes long, only the next best
+        return (first, GPU if first == PLAIN else PLAIN)
+    shapes = ((8, 16), (16, 16), (32, 4))  # lanes x splits: fewer columns and more that share k, or the other way
+    most = device.limits.max_invocations
+    return (first, *(replace(first, name=f"gpu-{a}x{b}", lanes=a, splits=b) for a, b in shapes if a * b <= most))
+
+
+def tune(device: Device) -> None:
+    """Give the device its best profile: the remembered one, or one measured now."""
+    known = {p.name: p for p in candidates(device)}
+    name, device.tuned = remembered(device.adapter), REMEMBERED
+    if name not in known:
+        times = measure(device, tuple(known.values()))
+        name, device.tuned = choose(times), MEASURED
+        if name is None:
+            device.tuned = DEFAULT
+            return
+        write(
+            cache_file(),
+            key_of(device.adapter),
+            {"profile": name, "ms": {k: [round(statistics.median(r), 3) for r in t] for k, t in times.items()}},
+        )
+    device.limits = replace(device.limits, profile=known[name])
+
+
+def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
+    """By times for each number of rows and round: the first, expected to win, unless another is clearly better, and is
+    better in nearly every round, so that what else the machine does can't decide."""
+    most = max(map(len, times.values()), default=0)
+    whole = {name: t for name, t in times.items() if most and len(t) == most}  # others failed
+    first = next(iter(whole), None)
+    best, least = first, _CLEARLY
+    for name in list(whole)[1:]:
+        ratios = [
+            [y / x for x, y in zip(a, b, strict=True)] for a, b in zip(whole[str(first)], whole[name], strict=True)
+        ]
+        rounds = [statistics.geometric_mean(r) for r in zip(*ratios, strict=True)]
+        if sum(r < 1 for r in rounds) >= _NEARLY_ALL * len(rounds) and statistics.median(rounds) < least:
+            best, least = name, statistics.median(rounds)
+    return best
+
+
+def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[list[float]]]:
+    """Milliseconds of a chain of linears, for each number of rows and round."""
+    software = device.limits.software
+    size, depth = (1024, 4) if software else (2048, 16)  # large enough for a GPU to show
+    weight = np.random.default_rng(0).integers(0, 256, (size, size // 2)).astype(np.uint8)
+    scales = np.full((size // _GROUP, size), 1 / size, np.float32)
+    times: dict[str, list[list[float]]] = {p.name: [] for p in profiles}
+    for rows in ROWS[:1] if software else ROWS:  # a kernel for many rows takes seconds to compile for a CPU
+        vk = _chain(rows, depth, weight, scales)
+        trials: dict[str, _Trial] = {}
+        for profile in profiles:
+            with contextlib.suppress(RunError):  # what does not compile or does not fit is not chosen
+                trials[profile.name] = _Trial(device, profile, vk, (weight, scales))
+        for _ in range(_ROUNDS):  # in turn, so that other load on the machine falls on all of them
+            for trial in trials.values():
+                trial.run()
+        for name, trial in trials.items():
+            times[name].append(trial.times)
+    return times
+
+
+class _Trial:
+    """A chain planned for one profile, ready to run; `times` are milliseconds of its runs."""
+
+    def __init__(self, device: Device, profile: Profile, vk: VkGraph, constants: Sequence[Array]) -> None:
+        other = copy.copy(device)  # same pipelines, other plans
+        other.limits = replace(device.limits, profile=profile)
+        engine = Engine(Graph(vk, lambda i: Span.of(constants[i].tobytes())), other.limits)
+        self.executor, self.stats = Executor(engine, other), CallStats()
+        self.times: list[float] = []
+        self.executor.prepare(Delta(dict(enumerate(engine.plans)), {}, {}))
+        self.executor.commit()
+        x = vk.values[vk.input_ids[0]]
+        assert isinstance(x, VkTensor)
+        self.executor.upload([np.ones(x.dims, np.float32)], self.stats)
+        self.executor.write_arena(self.stats)
+        self.executor.execute(self.stats)  # the first run pays for more than itself
+
+    def run(self) -> None:
+        start = time.perf_counter()
+        self.executor.execute(self.stats)
+        self.times.append((time.perf_counter() - start) * 1e3)
+
+
+def _chain(rows: int, depth: int, weight: Array, scales: Array) -> VkGraph:
+    """The same square linear again and again, so that a run is longer than what surrounds it."""
+    n = weight.shape[0]
+    fixed = (
+        VkTensor("uint8", weight.shape, constant_id=0),
+        VkTensor("float32", scales.shape, constant_id=1),
+        _GROUP,
+        None,
+    )
+    values = (*fixed, *(VkTensor("float32", (1, rows, n)) for _ in range(depth + 1)))
+    first = len(fixed)
+    calls = tuple(OperatorCall(i, _LINEAR, (first + i, 0, 1, 2, 3, first + i + 1)) for i in range(depth))
+    constants = (Constant(weight.nbytes, key="w"), Constant(scales.nbytes, key="s"))
+    return VkGraph("0", calls, values, (first,), (first + depth,), constants)
+
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+
+def cache_file() -> Path | None:
+    """Where choices are kept: $XDG_CACHE_HOME or ~/.cache; None where there is no home, and none is made."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return root / "webgpu-run" / "tune.json" if os.path.isabs(base) or root.parent.is_dir() else None
+
+
+def key_of(adapter: Adapter) -> str:
+    """What a choice belongs to."""
+    return " | ".join((adapter.name, adapter.backend, adapter.driver, __version__, _kernels_hash()))
+
+
+def remembered(adapter: Adapter) -> str | None:
+    """The profile that was measured before on this adapter."""
+    name = read(cache_file()).get(key_of(adapter), {}).get("profile")
+    return name if isinstance(name, str) else None
+
+
+@functools.cache
+def _kernels_hash() -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(wgsl_dir().glob("linear_q4gsw_*.wgsl")):
+        digest.update(kernels.load(path.stem).source.encode())
+    return digest.hexdigest()
+
+
+def read(path: Path | None) -> dict[str, dict[str, Any]]:
+    """The file's entries; none where it can't be read or is not what `write` writes."""
+    try:
+        data = json.loads(path.read_text("utf-8")) if path else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {k: v for k, v in data.items() if isinstance(v, dict)} if isinstance(data, dict) else {}
+
+
+def write(path: Path | None, key: str, entry: Mapping[str, Any]) -> None:
+    """Add an entry, the oldest ones go; readers see the file before or the file after."""
+    if path is None:
+        return
+    entries = {k: v for k, v in read(path).items() if k != key}
+    entries[key] = dict(entry)
+    text = json.dumps(dict(list(entries.items())[-_KEPT:]), indent=1)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tune")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+            raise

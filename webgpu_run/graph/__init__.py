@@ -1,0 +1,1 @@
+"""From a delegate to plans: the typed graph, fusion passes, the resize engine, memory. No GPU."""

@@ -1,0 +1,159 @@
+"""What graphs need of a device, held against what it has before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..errors import ShapeError
+from ..ops import wgsl as kernels
+from ..ops.limits import Limits
+from ..ops.plan import Step
+from ..ops.spec import Args, Resource
+from ..shapes import ITEMSIZE, Dims, prod
+from .graph import Graph, Node
+from .memory import Memory
+from .planner import Engine
+
+CACHES = ("kc", "vc")  # arguments of ops that have caches of their own
+SLACK = 1024  # kernels that bind a row as a uniform read whole vectors
+
+
+def activation_sizes(engine: Engine) -> dict[int, int]:
+    """Bytes of every tensor that has its own memory and is no constant, with the windows kernels read it through."""
+    graph = engine.graph
+    sizes = {v: prod(t.max_dims) * 4 + SLACK for v, t in graph.tensors.items() if t.root == v and t.constant < 0}
+    for node, plan in zip(graph.nodes, engine.plans, strict=True):
+        for step in plan.steps:
+            for name, window in step.windows:
+                v = node.tensors.get(name)
+                root = graph.tensors[v].root if v is not None else -1
+                if root in sizes:
+                    sizes[root] = max(sizes[root], window.offset + window.nbytes)
+    return sizes
+
+
+def args_at(graph: Graph, node: Node, live: Mapping[int, Dims]) -> Args:
+    """A node's arguments at their live dims, or at their largest where there are none, as ops size what they own."""
+    tensors = graph.tensors
+    named = [*node.tensors.items(), *zip(node.op.outs, node.outs, strict=True)]
+    dims = {name: live.get(v, tensors[v].max_dims) for name, v in named if v in tensors}
+    dtypes = {name: tensors[v].dtype for name, v in node.tensors.items()}
+    return Args(dims, node.attrs, dtypes=dtypes, slots=node.slots)
+
+
+def largest(scratch: Iterable[tuple[str, Resource]]) -> dict[str, Resource]:
+    """One resource a name, with room for what every node needs of it."""
+    found: dict[str, Resource] = {}
+    for name, resource in scratch:
+        room = found.setdefault(name, resource)
+        nbytes = max(room.nbytes, resource.nbytes)
+        if room.texture and resource.texture:
+            width, height, layers = map(max, room.texture, resource.texture)
+            nbytes = width * height * layers * 16
+            found[name] = replace(room, nbytes=nbytes, texture=(width, height, layers))
+        else:
+            found[name] = replace(room, nbytes=nbytes)
+    return found
+
+
+def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
+    """Bytes a graph will allocate: weights as the file has them, or widened where kernels read them so; the rest."""
+    graph = engine.graph
+    weights: dict[Hashable, int] = {}
+    scratch: list[tuple[str, Resource]] = []
+    caches = 0
+    for node in graph.nodes:
+        for name, v in node.tensors.items():
+            tensor = graph.tensors[graph.tensors[v].root]
+            if tensor.constant < 0 or tensor.mutable or (node.op.remember and name in CACHES):
+                continue  # no constant, or one that only says how large a cache is
+            key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
+            weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
+        owned = node.op.resources(args_at(graph, node, {}), limits) if node.op.resources else {}
+        for name, resource in owned.items():
+            if resource.state:
+                caches += resource.nbytes
+            else:
+                scratch.append((name, resource))
+    caches += sum(prod(t.max_dims) * 4 for t in graph.tensors.values() if t.mutable and t.root == t.id)
+    activations = sum(Memory(graph, activation_sizes(engine)).sizes)
+    activations += sum(resource.nbytes for resource in largest(scratch).values())
+    return {"weights": sum(weights.values()), "activations": activations, "caches": caches}
+
+
+def _stored(graph: Graph, node: Node, name: str) -> Hashable:
+    """Which constant of the file it is: a tied table is there, and is uploaded, once, its scales with it."""
+    if name.startswith("scales") and node.op.pack:
+        return (_stored(graph, node, name.replace("scales", "w")), "scales")
+    k = graph.tensors[graph.tensors[node.tensors[name]].root].constant
+    return graph.vk.constants[k].key or k
+
+
+def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:
+    """Refuse, with the numbers, what no adapter like this one can hold."""
+    total: dict[str, int] = {}
+    for engine in engines:
+        sizes = activation_sizes(engine)
+        for node, plan in zip(engine.graph.nodes, engine.plans, strict=True):
+            for step in plan.steps:
+                _check_workgroup(node, step, limits)
+                for name, v, nbytes, bound in _bound(engine.graph, node, step, sizes):
+                    dims = list(engine.graph.tensors[v].max_dims)
+                    what = f"{node.op.name} (node {node.index}): {name} has dims {dims}, {nbytes:,} bytes"
+                    if nbytes > max_buffer:
+                        raise ShapeError(f"{what}; the adapter's largest buffer is {max_buffer:,}")
+                    if bound > limits.max_binding:
+                        raise ShapeError(f"{what}; the adapter binds at most {limits.max_binding:,}")
+        for what, nbytes in needed(engine, limits).items():
+            total[what] = total.get(what, 0) + nbytes
+    have = available() if limits.software else None
+    need = sum(total.values())
+    if have is not None and need > have:
+        parts = ", ".join(f"{what} {nbytes:,}" for what, nbytes in total.items())
+        raise ShapeError(f"the model needs {need:,} bytes ({parts}), {have:,} are available")
+
+
+def _check_workgroup(node: Node, step: Step, limits: Limits) -> None:
+    """Drivers may take a workgroup past the limits and then fail, or not: refuse it ourselves."""
+    count, shared = kernels.load(step.kernel).workgroup(step.consts)
+    what = f"{node.op.name} (node {node.index}): kernel {step.kernel}"
+    if count > limits.max_invocations:
+        raise ShapeError(f"{what} runs {count} invocations a workgroup, the adapter takes {limits.max_invocations}")
+    if shared > limits.max_workgroup_bytes:
+        raise ShapeError(f"{what} shares {shared:,} bytes a workgroup, the adapter has {limits.max_workgroup_bytes:,}")
+
+
+def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> Iterator[tuple[str, int, int, int]]:
+    """Tensors that a step binds as storage, as (argument, value, bytes in all, bytes bound)."""
+    windows, rename = dict(step.windows), dict(step.rename)
+    for binding in kernels.load(step.kernel).bindings(step.consts):
+        name = rename.get(binding.name, binding.name)
+        v = node.tensors.get(name)
+        if v is None and name in node.op.outs:
+            v = node.outs[node.op.outs.index(name)]
+        if v is None or binding.kind not in ("read", "write"):
+            continue
+        root = graph.tensors[v].root
+        if root in sizes:
+            nbytes = sizes[root] - SLACK
+        else:
+            tensor = graph.tensors[root]
+            nbytes = prod(tensor.max_dims) * (ITEMSIZE[tensor.dtype] if node.op.pack else 4)
+        yield name, v, nbytes, windows[name].nbytes if name in windows else nbytes
+
+
+def available() -> int | None:
+    """Bytes of memory that programs can still get, where the system says so."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

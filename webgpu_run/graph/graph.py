@@ -1,0 +1,249 @@
+"""A delegate's graph made ready to plan: typed nodes, alias roots, readers of every value. No GPU is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from ..formats.source import Span
+from ..formats.vkgraph import BoolList, DoubleList, IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
+from ..ops.spec import Op, load_all
+from ..shapes import Array, Dims
+
+# On the GPU a float is f32 and everything smaller than 32 bits is widened; constants keep their own bytes until packed.
+GPU_DTYPE = {
+    "float32": "float32",
+    "float16": "float32",
+    "int32": "int32",
+    "int8": "int32",
+    "uint8": "int32",
+    "bool": "int32",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """Stands for the live value of a SymInt inside a shape attribute."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensor:
+    """A tensor of the graph; `root` is the tensor whose memory it shares (itself, if none)."""
+
+    id: int
+    dtype: str
+    max_dims: Dims
+    root: int
+    constant: int = -1  # index of the constant that fills it; on roots only
+    mutable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One op call with its arguments sorted by what they are for."""
+
+    index: int
+    op: Op
+    tensors: Mapping[str, int]
+    attrs: Mapping[str, Any]
+    syms: Mapping[str, int]  # SymInts whose value the plan reads
+    slots: Mapping[str, int]  # SymInts that kernels read: arg -> slot
+    outs: tuple[int, ...]
+    key: int  # nodes with equal keys plan alike
+
+    @property
+    def label(self) -> str:
+        return f"{self.op.short}#{self.index}"
+
+
+class Graph:
+    """Values, nodes in execution order, and who reads what.
+
+    `const_data(k)` gives the bytes of constant k.
+    """
+
+    def __init__(self, vk: VkGraph, const_data: Callable[[int], Span]) -> None:
+        self.vk = vk
+        self.const_data = const_data
+        self.input_ids, self.output_ids = vk.input_ids, vk.output_ids
+        registry = load_all()
+        unknown = Counter(call.name for call in vk.chain if call.name not in registry)
+        if unknown:
+            names = ", ".join(f"{name} x{count}" for name, count in sorted(unknown.items()))
+            raise UnsupportedError(f"{len(unknown)} unsupported op{'s' * (len(unknown) > 1)}: {names}")
+        self.tensors: dict[int, GraphTensor] = {}
+        for i, value in enumerate(vk.values):
+            if isinstance(value, VkTensor):
+                if value.dtype not in GPU_DTYPE:
+                    raise UnsupportedError(f"value {i} is a {value.dtype} tensor, which no kernel takes")
+                self.tensors[i] = GraphTensor(i, value.dtype, value.dims, i, value.constant_id)
+        self.slots: dict[int, int] = {}  # SymInt value id -> slot
+        self.fixed_slots: dict[int, int] = {}  # constant number -> slot
+        self._keys: dict[Any, int] = {}
+        self.nodes: list[Node] = []
+        for index, call in enumerate(vk.chain):
+            self.nodes.append(self._bind(index, call, registry[call.name]))
+        self.readers: dict[int, list[int]] = {}
+        for node in self.nodes:
+            for v in {*node.tensors.values(), *node.syms.values(), *_shape_syms(node.attrs)}:
+                self.readers.setdefault(v, []).append(node.index)
+
+    @property
+    def slot_count(self) -> int:
+        return len(self.slots) + len(self.fixed_slots)
+
+    def name(self, v: int) -> str:
+        """How messages call a value."""
+        if v in self.input_ids:
+            return f"input {self.input_ids.index(v)}"
+        if v in self.output_ids:
+            return f"output {self.output_ids.index(v)}"
+        return f"value {v}"
+
+    def is_constant(self, v: int) -> bool:
+        return self.tensors[self.tensors[v].root].constant >= 0
+
+    def constant(self, v: int) -> Array:
+        """The constant behind a tensor, in the file's own dtype and this tensor's dims."""
+        tensor = self.tensors[v]
+        root = self.tensors[tensor.root]
+        dtype = np.dtype(root.dtype)
+        count = int(np.prod(root.max_dims, dtype=np.int64))
+        data = np.frombuffer(self.const_data(root.constant).read(0, count * dtype.itemsize), dtype, count)
+        return data.reshape(tensor.max_dims)
+
+    def _bind(self, index: int, call: OperatorCall, op: Op) -> Node:
+        values = self.vk.values
+
+        def bad(what: str) -> UnsupportedError:
+            return UnsupportedError(f"{call.name} (node {index}): {what}")
+
+        if len(call.args) != len(op.params) + 1:
+            raise bad(f"{len(call.args)} arguments, expected {len(op.params) + 1}")
+        tensors: dict[str, int] = {}
+        attrs: dict[str, Any] = {}
+        syms: dict[str, int] = {}
+        slots: dict[str, int] = {}
+        for param, vid in zip(op.params, call.args[:-1], strict=True):
+            value = values[vid]
+            if param.kind == "any":
+                continue
+            if value is None and (param.optional or param.kind == "sym"):
+                attrs[param.name] = None
+                continue
+            if param.kind == "tensor":
+                if not isinstance(value, VkTensor):
+                    raise bad(f"argument {param.name} is {_kind(value)}, expected a tensor")
+                if param.constant and not self.is_constant(vid):
+                    raise bad(f"argument {param.name} is computed, but it must be a constant")
+                tensors[param.name] = vid
+                if param.mutable:
+                    root = self.tensors[self.tensors[vid].root]
+                    self.tensors[root.id] = GraphTensor(
+                        root.id, root.dtype, root.max_dims, root.id, root.constant, True
+                    )
+            elif param.kind == "tensors":
+                if not isinstance(value, ValueList) or not all(
+                    values[v] is None or isinstance(values[v], VkTensor) for v in value.items
+                ):
+                    raise bad(f"argument {param.name} is {_kind(value)}, expected a list of tensors")
+                attrs[param.name] = tuple(values[v] is not None for v in value.items)
+                tensors |= {f"{param.name}{i}": v for i, v in enumerate(value.items) if values[v] is not None}
+            elif param.kind in ("sym", "slot") and isinstance(value, SymInt):
+                if param.kind == "sym":
+                    syms[param.name] = vid
+                else:
+                    slots[param.name] = self._slot(vid)
+            elif param.kind == "slot" and isinstance(value, int | float):
+                slots[param.name] = self._fixed_slot(int(value))
+                attrs[param.name] = int(value)
+            else:
+                attrs[param.name] = _attribute(param.kind, value, values, bad, param.name)
+        last = values[call.args[-1]]
+        op = op.sized(len(last.items) if isinstance(last, ValueList) else 1)
+        outs = self._outputs(op, call.args[-1], bad)
+        if op.alias and op.alias in tensors:
+            source = self.tensors[self.tensors[tensors[op.alias]].root]
+            out = self.tensors[outs[0]]
+            if not source.mutable and _same_memory(source.dtype, out.dtype):
+                self.tensors[out.id] = GraphTensor(out.id, out.dtype, out.max_dims, source.id)
+        facts = (
+            op.name,
+            tuple((n, self.tensors[v].dtype, self.tensors[v].max_dims) for n, v in tensors.items()),
+            tuple(attrs.items()),
+            tuple(slots.items()),
+            tuple((self.tensors[v].dtype, self.tensors[v].max_dims) for v in outs if v in self.tensors),
+            op.alias and self.tensors[outs[0]].root != outs[0],
+        )
+        key = self._keys.setdefault(facts, len(self._keys))
+        return Node(index, op, tensors, attrs, syms, slots, outs, key)
+
+    def _slot(self, vid: int) -> int:
+        return self.slots.setdefault(vid, self.slot_count)
+
+    def _fixed_slot(self, value: int) -> int:
+        return self.fixed_slots.setdefault(value, self.slot_count)
+
+    def _outputs(self, op: Op, vid: int, bad: Callable[[str], UnsupportedError]) -> tuple[int, ...]:
+        value = self.vk.values[vid]
+        if op.out_kind == "symint":
+            if not isinstance(value, SymInt):
+                raise bad(f"the output is {_kind(value)}, expected a SymInt")
+            return (vid,)
+        ids = value.items if op.out_kind == "list" and isinstance(value, ValueList) else (vid,)
+        if len(ids) != len(op.outs) or not all(isinstance(self.vk.values[v], VkTensor) for v in ids):
+            raise bad(f"the output is {_kind(value)}, expected {len(op.outs)} tensor(s)")
+        return ids
+
+
+def _same_memory(source: str, target: str) -> bool:
+    """Whether a tensor can be read as the other dtype: both look alike on the GPU, and no value is narrowed."""
+    narrower = source != target and target in ("bool", "int8", "uint8")
+    return GPU_DTYPE[source] == GPU_DTYPE[target] and not narrower
+
+
+def _kind(value: Value) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _shape_syms(attrs: Mapping[str, Any]) -> set[int]:
+    return {item.value for a in attrs.values() if isinstance(a, tuple) for item in a if isinstance(item, Sym)}
+
+
+def _attribute(
+    kind: str, value: Value, values: tuple[Value, ...], bad: Callable[[str], UnsupportedError], name: str
+) -> Any:
+    """The frozen form of a scalar or list argument; scalars of one kind may arrive as another."""
+    number = isinstance(value, bool | int | float)
+    if kind in ("int", "sym") and isinstance(value, int):
+        return int(value)
+    if kind in ("int", "sym") and (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
+        return int(value)
+    if kind == "num" and number:
+        return float(value)  # type: ignore[arg-type]
+    if kind == "bool" and number:
+        return bool(value)
+    if kind == "str" and isinstance(value, str):
+        return value
+    if kind in ("ints", "shape"):
+        if isinstance(value, IntList | BoolList | DoubleList):
+            return tuple(int(v) for v in value.items)
+        if isinstance(value, ValueList):
+            out: list[int | Sym] = []
+            for v in value.items:
+                item = values[v]
+                if isinstance(item, SymInt) and kind == "shape":
+                    out.append(Sym(v))
+                elif isinstance(item, int | float):
+                    out.append(int(item))
+                else:
+                    raise bad(f"argument {name} holds {_kind(item)}, expected integers")
+            return tuple(out)
+    raise bad(f"argument {name} is {_kind(value)}, expected {kind}")

@@ -1,0 +1,231 @@
+"""The resize engine: one forward walk from what changed in the inputs to the plans that follow from it.
+
+`Engine.resize` computes and checks every new plan first and commits them in one step, so a refused shape leaves the
+graph as it was. Build is the same walk with every node dirty and every tensor at its largest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import RunError, ShapeError, UnsupportedError
+from ..ops.limits import Limits
+from ..ops.plan import Plan
+from ..ops.spec import Args
+from ..shapes import Array, Dims
+from .graph import Graph, Node, Sym
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one resize changed: new plans by node, live dims by tensor, SymInts by value id."""
+
+    plans: Mapping[int, Plan]
+    dims: Mapping[int, Dims]
+    syms: Mapping[int, int]
+
+
+class Engine:
+    """Live shapes and current plans of a graph."""
+
+    def __init__(self, graph: Graph, limits: Limits) -> None:
+        self.graph, self.limits = graph, limits
+        self.live: dict[int, Dims] = {i: t.max_dims for i, t in graph.tensors.items()}
+        self.syms: dict[int, int] = {}
+        self.plans: list[Plan] = []
+        self.planned = 0  # plans ever made current: a static graph makes none after build
+        self._memo: dict[Any, Plan] = {}
+        self._bounds: dict[tuple[int, int], str] = {}
+        self._unchecked = True  # no call has compared the positions with their bounds yet
+        self._makers = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
+        self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
+        self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
+        self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
+        self._fixed = [self._never_changes(node) for node in graph.nodes]
+        first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
+        self.plans = [first.plans[i] for i in range(len(graph.nodes))]
+        self.live.update(first.dims)
+        self.syms.update(first.syms)
+        self._bounds = self._all_bounds({})
+
+    def resize(self, inputs: Sequence[Array], prepare: Callable[[Delta], None] | None = None) -> Delta:
+        """Make the plans fit these inputs; `prepare` may still refuse before anything is committed."""
+        graph = self.graph
+        if len(inputs) != len(graph.input_ids):
+            raise ShapeError(f"{len(inputs)} inputs given, the graph takes {len(graph.input_ids)}")
+        dims: dict[int, Dims] = {}
+        dirty: dict[int, None] = {}
+        data: dict[int, Array] = {}
+        for i, (v, array) in enumerate(zip(graph.input_ids, inputs, strict=True)):
+            new = array.shape
+            data[v] = array
+            if new != self.live[v]:
+                self._check_live(v, new, f"input {i}")
+                dims[v] = new
+                dirty.update(dict.fromkeys(graph.readers.get(v, ())))
+        if not dims and self.only_slots:
+            delta = self._move(data)
+        else:
+            dirty.update(dict.fromkeys(self._data_nodes))
+            delta = self._walk(dims, data, dirty)
+        self._check_bounds(delta)
+        if prepare:
+            prepare(delta)
+        self._unchecked = False
+        self.live.update(delta.dims)
+        self.syms.update(delta.syms)
+        for v, value in delta.syms.items():
+            self.plans[self._makers[v]] = Plan(sym=value)
+        for i, plan in delta.plans.items():
+            self.plans[i] = plan
+        if delta.plans:
+            self._bounds = self._all_bounds({})
+        self.planned += len(delta.plans)
+        return delta
+
+    def _move(self, data: Mapping[int, Array]) -> Delta:
+        """What `_walk` gives where no shape has changed and only kernels read what came from data: a decode step."""
+        syms = {}
+        for index in self._data_nodes:
+            node = self.graph.nodes[index]
+            value = self.plan(node, {}, {}, data).sym
+            if value is not None and value != self.syms[node.outs[0]]:
+                syms[node.outs[0]] = value
+        return Delta({}, {}, syms)
+
+    def moved(self, inputs: Sequence[Array]) -> list[int]:
+        """What kernels would find in the SymInt slots for inputs of the shapes that are live; for `only_slots`."""
+        return self.slot_values(self._move(dict(zip(self.graph.input_ids, inputs, strict=True))).syms)
+
+    def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
+        """The node's plan for these shapes, checked against what its outputs can hold."""
+        live_dims = {name: dims[v] if v in dims else self.live[v] for name, v in node.tensors.items()}
+        live_syms = {name: syms[v] if v in syms else self.syms[v] for name, v in node.syms.items()}
+        shaped = {
+            name: tuple(
+                (syms[x.value] if x.value in syms else self.syms[x.value]) if isinstance(x, Sym) else x
+                for x in node.attrs[name]
+            )
+            for name in self._fixed[node.index][2]
+        }
+        attrs = {**node.attrs, **live_syms, **shaped}
+        if node.op.reads_data:
+            return self._plan(node, live_dims, attrs, data)
+        key = (node.key, tuple(live_dims.values()), tuple(live_syms.values()), tuple(shaped.values()))
+        plan = self._memo.get(key)
+        if plan is None:
+            if len(self._memo) > 20000:
+                self._memo.clear()
+            plan = self._memo[key] = self._plan(node, live_dims, attrs, data)
+        return plan
+
+    def _never_changes(self, node: Node) -> tuple[dict[str, Dims], dict[str, str], tuple[str, ...]]:
+        """Largest dims and dtypes by name, and the attributes that hold SymInts."""
+        tensors = self.graph.tensors
+        named = [*node.tensors.items(), *((n, v) for n, v in zip(node.op.outs, node.outs, strict=True) if v in tensors)]
+        shaped = (n for n, a in node.attrs.items() if isinstance(a, tuple) and any(isinstance(x, Sym) for x in a))
+        return {n: tensors[v].max_dims for n, v in named}, {n: tensors[v].dtype for n, v in named}, tuple(shaped)
+
+    def _plan(self, node: Node, dims: Mapping[str, Dims], attrs: Mapping[str, Any], data: Mapping[int, Array]) -> Plan:
+        if node.op.reads_data:
+            attrs = {**attrs, "data": self._data(node, dims[node.op.reads_data], data)}
+        if node.op.alias:
+            attrs = {**attrs, "aliased": self.graph.tensors[node.outs[0]].root != node.outs[0]}
+        max_dims, dtypes, _ = self._fixed[node.index]
+        args = Args(dims, attrs, max_dims=max_dims, dtypes=dtypes, slots=node.slots)
+        try:
+            plan = node.op.plan(args, self.limits)
+        except RunError as err:
+            raise type(err)(f"{node.op.name} (node {node.index}): {err}", hint=err.hint) from err
+        except (IndexError, ValueError) as err:
+            raise ShapeError(f"{node.op.name} (node {node.index}): {err}") from err
+        most = self.limits.max_workgroups
+        for step in plan.steps:
+            if max(step.grid) > most:
+                what = f"{step.kernel} on {' x '.join(map(str, step.grid))} workgroups"
+                raise ShapeError(f"{node.op.name} (node {node.index}): {what} is over the adapter's limit of {most}")
+        return plan
+
+    def _source(self, node: Node) -> int:
+        """The tensor whose host data the node's plan reads; only an input's, or a constant's, is known to the host."""
+        assert node.op.reads_data
+        v = self.graph.tensors[node.tensors[node.op.reads_data]].root
+        if v not in self.graph.input_ids and not self.graph.is_constant(v):
+            raise UnsupportedError(f"{node.op.name} (node {node.index}) reads a tensor that is computed on the device")
+        return v
+
+    def _data(self, node: Node, dims: Dims, data: Mapping[int, Array]) -> Array | None:
+        v = self._source(node)
+        if self.graph.is_constant(v):
+            return self.graph.constant(v).reshape(dims)
+        return data[v].reshape(dims) if v in data else None
+
+    def _walk(self, dims: dict[int, Dims], data: Mapping[int, Array], dirty: Mapping[int, None]) -> Delta:
+        """Plan every dirty node once, in execution order, and what follows from it."""
+        graph, dims, syms = self.graph, dict(dims), dict[int, int]()
+        heap = sorted(dirty)
+        queued = set(heap)
+        plans: dict[int, Plan] = {}
+        while heap:
+            index = heapq.heappop(heap)
+            node = graph.nodes[index]
+            plan = self.plan(node, dims, syms, data)
+            if not self.plans or (plan.sym is None and plan is not self.plans[index]):
+                plans[index] = plan  # a SymInt's plan is its value, and that goes into `syms`
+            changed: list[int] = []
+            if plan.sym is not None:
+                out = node.outs[0]
+                if self.syms.get(out) != plan.sym:
+                    syms[out] = plan.sym
+                    changed.append(out)
+            for out, new in zip(node.outs, plan.outs, strict=False):
+                if new != self.live[out]:
+                    self._check_live(out, new, f"{node.op.name} (node {index}) output")
+                    dims[out] = new
+                    changed.append(out)
+            for v in changed:
+                for reader in graph.readers.get(v, ()):
+                    if reader not in queued:
+                        queued.add(reader)
+                        heapq.heappush(heap, reader)
+        return Delta(plans, dims, syms)
+
+    def _check_live(self, v: int, new: Dims, what: str) -> None:
+        most = self._declared[v]
+        if len(new) != len(most):
+            raise ShapeError(
+                f"{what} has rank {len(new)} {list(new)}, the graph was built for rank {len(most)} {list(most)}"
+            )
+        for axis, (n, m) in enumerate(zip(new, most, strict=True)):
+            if n > m:
+                raise ShapeError(f"{what}: dim {axis} is {n}, the largest it was built for is {m} (of {list(most)})")
+
+    def _all_bounds(self, plans: Mapping[int, Plan]) -> dict[tuple[int, int], str]:
+        """(slot, highest value) -> what would overflow."""
+        found: dict[tuple[int, int], str] = {}
+        for i, current in enumerate(self.plans):
+            plan = plans.get(i, current)
+            for bound in plan.bounds:
+                found[(self.graph.nodes[i].slots[bound.arg], bound.high)] = bound.what
+        return found
+
+    def _check_bounds(self, delta: Delta) -> None:
+        if not delta.plans and not delta.syms and not self._unchecked:
+            return
+        bounds = self._all_bounds(delta.plans) if delta.plans else self._bounds
+        values = self.slot_values(delta.syms)
+        for (slot, high), what in bounds.items():
+            if not 0 <= values[slot] <= high:
+                raise ShapeError(f"{what}: position {values[slot]} is outside 0..{high}")
+
+    def slot_values(self, syms: Mapping[int, int] | None = None) -> list[int]:
+        """What kernels will find in the SymInt slots."""
+        values = [0] * self.graph.slot_count
+        for v, slot in self.graph.slots.items():
+            values[slot] = (syms or {}).get(v, self.syms.get(v, 0))
+        for number, slot in self.graph.fixed_slots.items():
+            values[slot] = number
+        return values

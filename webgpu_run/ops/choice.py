@@ -1,0 +1,88 @@
+"""The choice of the next token in whole numbers, on the host exactly as the kernels of ops/pick.py make it.
+
+All of a draw but two roundings is integer arithmetic, so the host and any device choose the same id from the same
+logits. A logit is held as its distance `t` from the largest one, in steps of 2^-19 octaves; its weight is
+2^31 * 2^-(t / 2^19), to 1e-5 and a rounding. Of equal `t` the lower id comes first.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..shapes import Array
+
+STEPS = 1 << 19  # an octave of probability
+FAR = (1 << 24) - 1  # 32 octaves down: never chosen
+WHOLE = 1 << 31  # a top-p of 1
+WORDS = 5  # what a draw takes: steps a unit of logit (as f32), last t of min-p, top-k, top-p of WHOLE, the draw of 2^32
+NOTHING = (1 << 31) - 1  # instead of an id, where the largest logit is not finite
+
+
+# 2^-x on [0, 1] as 1 - x (c1 - x (c2 - ...)), of 2^31: good to 1e-7
+OCTAVE = (1488521729, 515857119, 118988976, 20066583, 2155280)
+GREEDY = np.zeros(0, np.int32)  # no words at all: the largest logit is taken
+
+
+def draw_words(temp: float, top_k: int, top_p: float, min_p: float, seed: int, index: int) -> Array:
+    """What draws token number `index` of a reply, in the form the device takes; `index` selects the place in the seed's
+    random stream."""
+    # Within these any logits are all alike, or only the largest counts; and no product is 0 x infinity.
+    scale = min(max(STEPS / (max(temp, 1e-99) * math.log(2)), 1e-30), 1e30)
+    last = -math.log2(min_p) * STEPS if min_p > 0 else FAR
+    # A counter-based generator: the draw of a token has its own place in the stream of this seed.
+    draw = int(np.random.Philox(key=seed, counter=index).random_raw()) >> 32
+    made = (
+        int(np.float32(scale).view(np.uint32)),
+        int(min(max(last, 0), FAR - 1)),
+        min(top_k, NOTHING) or NOTHING,
+        round(min(max(top_p, 0.0), 1.0) * WHOLE),
+        draw,
+    )
+    return np.asarray(made, np.uint32).view(np.int32)
+
+
+def choose(logits: Array, words: Array) -> int:
+    """The id that `words` choose, or NOTHING where there is NaN or the largest logit is not finite."""
+    row = np.asarray(logits, np.float32).reshape(-1)
+    if not np.isfinite(row.max()):
+        return NOTHING
+    if not words.size:
+        return int(row.argmax())
+    how = words.view(np.uint32)
+    ids, total = kept(row, how)
+    return int(ids[np.searchsorted(total, np.uint64(int(total[-1]) * int(how[4]) >> 32), "right")])
+
+
+def kept(row: Array, how: Array) -> tuple[Array, Array]:
+    """Ids that may be chosen, most likely first and of equals the lower, and the sum of weights up to each."""
+    last, top_k, top_p = (int(n) for n in how[1:4])
+    t = steps(row, how[:1].view(np.float32)[0])
+    ids = np.flatnonzero(t < FAR)
+    if top_k < len(ids):
+        ids = ids[t[ids] <= np.partition(t[ids], top_k - 1)[top_k - 1]]
+    keys = np.sort(t[ids].astype(np.uint64) << np.uint64(32) | ids.astype(np.uint64))[:top_k]
+    t, ids = (keys >> np.uint64(32)).astype(np.uint32), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    total = np.cumsum(weights(t), dtype=np.uint64)
+    reach = max(1, int(total[-1]) * top_p // WHOLE)
+    keep = int(np.searchsorted(total, np.uint64(reach))) + 1  # up to and with the one that reaches top-p
+    keep = min(keep, int(np.searchsorted(t, last, "right")))
+    return ids[:keep], total[:keep]
+
+
+def steps(row: Array, scale: np.float32) -> Array:
+    """How far each logit is below the largest."""
+    with np.errstate(over="ignore"):
+        far: Array = np.minimum(np.abs(row.max() - row) * scale, np.float32(FAR))
+    return far.astype(np.uint32)
+
+
+def weights(t: Array) -> Array:
+    """2^31 * 2^-(t / STEPS), rounded, as uint64."""
+    octaves, x = (t >> 19).astype(np.uint64), (t >> 3 & 0xFFFF).astype(np.uint64)
+    made = np.zeros_like(x)
+    for c in reversed((1 << 31, *OCTAVE)):
+        made = np.uint64(c) - (made * x >> np.uint64(16))
+    half = np.uint64(1) << octaves >> np.uint64(1)
+    return (made + half) >> octaves

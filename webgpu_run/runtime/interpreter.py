@@ -1,0 +1,175 @@
+"""Runs a method's execution plan: delegates, CPU kernels, moves, jumps and frees over a table of values.
+
+Values are numpy arrays at their live shapes (or Python scalars), one a value id. A tensor that is read before anything
+wrote it is a mutable buffer: it starts as zeros, or as the file says, and what a call leaves in it the next one finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import GraphError, RunError, ShapeError, UnsupportedError
+from ..formats import pte
+from ..formats.vkgraph import BoolList, DoubleList, IntList
+from ..shapes import Array
+from . import cpu
+
+MAX_STEPS = 10_000_000  # instructions in one call: a loop that never ends is an error
+
+CallDelegate = Callable[[int, list[Any]], Sequence[Array]]
+
+
+class Interpreter:
+    """One method's plan, checked, with its mutable buffers."""
+
+    def __init__(self, method: pte.Method) -> None:
+        self.method = method
+        self._counts = {i: len(d.graph.input_ids) for i, d in enumerate(method.delegates) if d.graph}
+        self._constants: dict[int, Any] = {}
+        self._state: dict[int, Any] = {}
+        self._buffers = self._check()
+
+    def run(self, inputs: Sequence[Array], call: CallDelegate) -> list[Any]:
+        """The method's outputs; `call` runs a delegate. Buffers change only if the whole plan succeeds."""
+        env: dict[int, Any] = {**self._state, **dict(zip(self.method.inputs, inputs, strict=True))}
+        budget = MAX_STEPS
+        for chain in self.method.chains:
+            at, steps = 0, chain.instructions
+            while at < len(steps):
+                step = steps[at]
+                at += 1
+                budget -= 1
+                if not budget:
+                    raise GraphError(f"{self.method.name!r} ran {MAX_STEPS:,} instructions without coming to an end")
+                match step:
+                    case pte.DelegateCall(delegate, args):
+                        n = self._counts[delegate]
+                        outs = call(delegate, [self._value(env, v) for v in args[:n]])
+                        for v, out in zip(args[n:], outs, strict=True):
+                            env[v] = self._stored(v, out, f"delegate {delegate}")
+                    case pte.KernelCall():
+                        self._kernel(env, step)
+                    case pte.MoveCall(source, target):
+                        env[target] = self._value(env, source)
+                    case pte.JumpFalseCall(condition, destination):
+                        if not np.all(self._value(env, condition)):
+                            at = destination
+                    case pte.FreeCall(value):
+                        env.pop(value, None)
+        outs = [self._value(env, v) for v in self.method.outputs]
+        self._state = {v: env[v] for v in self._buffers if v in env}
+        return outs
+
+    def reset(self) -> None:
+        """Mutable buffers as they were at load."""
+        self._state = {}
+
+    def _kernel(self, env: dict[int, Any], step: pte.KernelCall) -> None:
+        kernel = cpu.KERNELS[step.op]
+        out = kernel.output(step.args)
+        assert out is not None
+        spec = self.method.values[out]
+        try:
+            with np.errstate(all="ignore"):
+                result = kernel.f(*(self._value(env, v) for v in step.args[: kernel.inputs]), out=spec)
+        except RunError:
+            raise
+        except (ArithmeticError, IndexError, TypeError, ValueError) as err:
+            raise ShapeError(f"{step.op}: {err}") from err
+        env[out] = self._stored(out, result, step.op)
+
+    def _stored(self, v: int, result: Any, what: str) -> Any:
+        """A result in the dtype of its value; its dims must fit what the file declares."""
+        spec = self.method.values[v]
+        if not isinstance(spec, pte.Tensor):
+            return result
+        array: Array = np.asarray(result).astype(spec.dtype, copy=False)
+        fits = array.ndim == len(spec.dims) and all(n <= m for n, m in zip(array.shape, spec.dims, strict=True))
+        if not fits:
+            raise ShapeError(f"{what}: the result has dims {list(array.shape)}, value {v} holds {list(spec.dims)}")
+        return array
+
+    def _value(self, env: dict[int, Any], v: int) -> Any:
+        if v in env:
+            return env[v]
+        if v in self._constants:
+            return self._constants[v]
+        value = self.method.values[v]
+        match value:
+            case pte.Tensor():
+                array = _initial(value)
+                if v in self._buffers:
+                    env[v] = array
+                else:
+                    self._constants[v] = array
+                return array
+            case pte.TensorList(items):
+                return [None if i < 0 else self._value(env, i) for i in items]
+            case IntList(items):  # of value ids: each may have been computed
+                return tuple(int(self._value(env, i)) for i in items)
+            case DoubleList(items) | BoolList(items):
+                return items
+        return value
+
+    def _check(self) -> frozenset[int]:
+        """Every call is one we can make; the value ids of the mutable buffers."""
+        method, values = self.method, self.method.values
+        written, buffers = set(method.inputs), set[int]()
+        reads: tuple[int, ...]
+        writes: tuple[int, ...]
+        for step in method.instructions:
+            match step:
+                case pte.KernelCall(name, args):
+                    kernel = cpu.KERNELS.get(name)
+                    if kernel is None:
+                        raise UnsupportedError(f"{name} is not a CPU kernel we have")
+                    out = kernel.output(args)
+                    if out is None:
+                        raise GraphError(f"{name}: {len(args)} arguments, expected {kernel.inputs} and the output")
+                    reads, writes = args[: kernel.inputs], (out,)
+                    self._check_dtypes(name, (*reads, out))
+                case pte.DelegateCall(delegate, args):
+                    n = self._counts.get(delegate, 0)
+                    reads, writes = args[:n], args[n:]
+                case pte.MoveCall(source, target):
+                    reads, writes = (source,), (target,)
+                case _:
+                    continue
+            for v in self._flat(reads):
+                value = values[v]
+                if isinstance(value, pte.Tensor) and v not in written and not value.constant:
+                    buffers.add(v)
+            written.update(writes)
+        return frozenset(buffers)
+
+    def _flat(self, ids: Sequence[int]) -> list[int]:
+        """These ids and those in the lists they name."""
+        out = []
+        for v in ids:
+            value = self.method.values[v]
+            if isinstance(value, IntList) and any(not 0 <= i < len(self.method.values) for i in value.items):
+                raise GraphError(f"value {v} is a list of value ids, one of {list(value.items)} does not exist")
+            out += [i for i in value.items if i >= 0] if isinstance(value, pte.TensorList) else [v]
+        return out
+
+    def _check_dtypes(self, name: str, ids: Sequence[int]) -> None:
+        for v in self._flat(ids):
+            value = self.method.values[v]
+            if isinstance(value, pte.Tensor):
+                try:
+                    np.dtype(value.dtype)
+                except TypeError:
+                    what = f"{name}: value {v} is a {value.dtype} tensor, which no kernel takes"
+                    raise UnsupportedError(what) from None
+
+
+def _initial(tensor: pte.Tensor) -> Array:
+    """What the file says a tensor holds before anything is written to it."""
+    if tensor.data is None:
+        return np.zeros(tensor.dims, tensor.dtype)
+    order = tensor.dim_order or tuple(range(len(tensor.dims)))
+    stored = np.frombuffer(tensor.data.read(), tensor.dtype).reshape([tensor.dims[d] for d in order])
+    return stored.transpose(np.argsort(order)) if order else stored

@@ -1,0 +1,55 @@
+"""What can be said about running a program before any device is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UnsupportedError
+from ..formats.pte import KernelCall, Method
+from ..formats.vkgraph import VkTensor
+
+
+def known_ops() -> Mapping[str, Any]:
+    """The graph ops we have kernels for, by serialized name."""
+    from ..ops.spec import load_all
+
+    return load_all()
+
+
+def known_kernels() -> Mapping[str, Any]:
+    """The CPU kernels we have between delegates, by registered name."""
+    from .cpu import KERNELS
+
+    return KERNELS
+
+
+def check_method(method: Method) -> None:
+    """Refuses a method that we cannot run, naming everything that is missing."""
+    from ..graph.graph import Graph
+    from ..graph.planner import Engine
+    from ..ops.limits import Limits
+    from .interpreter import Interpreter
+
+    others = sorted({delegate.id for delegate in method.delegates if delegate.graph is None})
+    if others:
+        raise UnsupportedError(f"{method.name!r} has parts for another backend: {', '.join(others)}")
+    names = [step.op for step in method.instructions if isinstance(step, KernelCall)]
+    names += [call.name for delegate in method.delegates if delegate.graph for call in delegate.graph.chain]
+    have = {**known_ops(), **known_kernels()}
+    missing = Counter(name for name in names if name not in have)
+    if missing:
+        listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))
+        raise UnsupportedError(f"{method.name!r} needs ops that are not supported: {listed}")
+    Interpreter(method)
+    for delegate in method.delegates:
+        if delegate.graph is not None:
+            Engine(Graph(delegate.graph, delegate.constant), Limits())  # every shape, at its largest
+
+
+def notes(method: Method) -> tuple[str, ...]:
+    """What runs otherwise than the file says, though it runs."""
+    graphs = [delegate.graph for delegate in method.delegates if delegate.graph]
+    halves = sum(isinstance(v, VkTensor) and v.dtype == "float16" for graph in graphs for v in graph.values)
+    return (f"{halves} f16 tensors are computed in f32, on every adapter",) if halves else ()
