@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import opcheck
 import pytest
-from graphs import ANY
 
 from webgpu_run.ops import attention, attention_q4gsw, sdpa
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from webgpu_run.ops.spec import Case, load_all
+
+from helpers import opcheck
+from helpers.graphs import ANY
 
 SHAPES = {"smollm2": (9, 3, 64), "llama": (32, 8, 64), "qwen2.5": (14, 2, 64), "wide": (8, 8, 128), "one": (20, 1, 32)}
 LIVE = (1, 2, 5, 64, 131)

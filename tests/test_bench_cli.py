@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import HERE, Result, execute
 
 from webgpu_run.bench.compare import read
 from webgpu_run.bench.op import _shape, find
@@ -30,6 +29,8 @@ from webgpu_run.bench.tables import sinks
 from webgpu_run.console import outfile
 from webgpu_run.errors import FormatError, UnsupportedError
 from webgpu_run.version import __version__
+
+from helpers.command import HERE, Result, execute
 
 MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import HERE, Result, execute
 
 from webgpu_run.formats import pte
 from webgpu_run.gpu.roofline import Roofline
+
+from helpers.command import HERE, Result, execute
 
 FIXTURES = HERE / "fixtures"
 

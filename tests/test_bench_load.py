@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from command import HERE, Result, execute
-
 from webgpu_run.bench.svg import Point, Series, decades, lines
+
+from helpers.command import HERE, Result, execute
 
 SMALL, LARGE = HERE / "fixtures" / "tiny_inline.pte", HERE.parent / "webgpu_run" / "bundled" / "model.pte"
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import HERE, Result, execute
+
+from helpers.command import HERE, Result, execute
 
 ROOT = HERE.parent
 MODEL = ROOT / "webgpu_run" / "bundled" / "model.pte"

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import webgpu_run
 
 from webgpu_run.assets import bundled_model
 from webgpu_run.gpu.device import Device
 from webgpu_run.runtime.open import load
+
+from helpers.command import webgpu_run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TEXTS = json.loads((FIXTURES / "bundled_text.json").read_text())

@@ -16,14 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Result, execute, webgpu_run
-from language import FIXTURES, byte_tokenizer, environment, folder, start
 
 from webgpu_run.errors import ShapeError
 from webgpu_run.formats import pte
 from webgpu_run.formats.vkgraph import VkTensor
 from webgpu_run.gpu.device import Device
 from webgpu_run.runtime.open import load
+
+from helpers.command import Result, execute, webgpu_run
+from helpers.language import FIXTURES, byte_tokenizer, environment, folder, start
 
 TINY = FIXTURES / "tiny_dyn.pte"
 IDS = ("--prompt-ids", "5,6,7", "-n", "3")

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Result, webgpu_run
-from language import FIXTURES, TEMPLATE, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
-from samples import add_program
 
 from webgpu_run.formats import pte_writer as ptewrite
+
+from helpers.command import Result, webgpu_run
+from helpers.language import FIXTURES, TEMPLATE, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
+from helpers.samples import add_program
 
 STATS = re.compile(
     r"^prefill \d+ tok [\d,.]+ tok/s · decode \d+ tok(?: [\d,.]+ tok/s)? · "

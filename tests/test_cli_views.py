@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import HERE, execute, webgpu_run
-from language import FIXTURES
 
 from webgpu_run.runtime.open import load
+
+from helpers.command import HERE, execute, webgpu_run
+from helpers.language import FIXTURES
 
 MODEL = FIXTURES / "tiny_dyn.pte"
 PROMPT = ("--prompt-ids", "5,6,7,8", "-n", "4")
@@ -94,7 +95,7 @@ def test_check_and_check_resize_pass(extra: tuple[str, ...]) -> None:
 def copied(tmp_path: Path, kernel: str, old: str, new: str) -> dict[str, str]:
     """The environment of a copy of the package with one line of a kernel changed."""
     for name in ("webgpu_run", "wgsl"):
-        shutil.copytree(HERE.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "model"))
+        shutil.copytree(HERE.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "bundled"))
     path = tmp_path / "wgsl" / f"{kernel}.wgsl"
     text = path.read_text()
     assert old in text

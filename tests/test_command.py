@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from command import HERE, Result, execute, webgpu_run
-from samples import add_program
 
 import webgpu_run as webgpu_run_package
 from webgpu_run.cli.options import GROUPS
 from webgpu_run.formats import pte_writer as ptewrite
 from webgpu_run.version import __version__
+
+from helpers.command import HERE, Result, execute, webgpu_run
+from helpers.samples import add_program
 
 NO_ADAPTER = {
     "VK_ICD_FILENAMES": "/nonexistent",

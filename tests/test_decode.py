@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import graphs
 import numpy as np
 import pytest
-from graphs import bits, run
-from language import FIXTURES
 
 from webgpu_run.errors import DeviceError, ShapeError
 from webgpu_run.gpu.callstats import CallStats
@@ -23,6 +20,10 @@ from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
+
+from helpers import graphs
+from helpers.graphs import bits, run
+from helpers.language import FIXTURES
 
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
 DRAWN = Sampler(1.5, 300, 0.99, 0.0005, 11)

@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import graphs
 import numpy as np
 import pytest
-from command import webgpu_run
-from graphs import Builder, bits, q4, run, with_limits
 
 from webgpu_run.errors import RunError, UnsupportedError
 from webgpu_run.formats import pte
@@ -27,6 +24,10 @@ from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array, prod
+
+from helpers import graphs
+from helpers.command import webgpu_run
+from helpers.graphs import Builder, bits, q4, run, with_limits
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

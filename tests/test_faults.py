@@ -17,16 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import Result, execute, webgpu_run
-from damage import File
 from flatbuffers import Builder
-from samples import WEIGHT, add_graph, add_program
 
 from webgpu_run.formats import pte
 from webgpu_run.formats import pte_writer as ptewrite
 from webgpu_run.formats.pte import Chain, DelegateCall, Method, Program
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, SymInt, Value, ValueList, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
+
+from helpers.command import Result, execute, webgpu_run
+from helpers.damage import File
+from helpers.samples import WEIGHT, add_graph, add_program
 
 NOISE = 4_000_000
 F32 = VkTensor("float32", (4, 8))

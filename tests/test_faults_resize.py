@@ -6,10 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import graphs
 import numpy as np
 import pytest
-from graphs import bits
 
 from webgpu_run.errors import DeviceError, ShapeError
 from webgpu_run.gpu.callstats import CallStats
@@ -20,6 +18,9 @@ from webgpu_run.ops.choice import GREEDY
 from webgpu_run.ops.plan import Plan
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
+
+from helpers import graphs
+from helpers.graphs import bits
 
 Moves = list[tuple[int, int]]
 FROM, TO = (24, 0), (7, 24)

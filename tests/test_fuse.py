@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import Builder, Ref, q4, transformer
 
 from webgpu_run.formats import pte
 from webgpu_run.formats.vkgraph import OperatorCall, ValueList, VkGraph, VkTensor
@@ -17,6 +16,8 @@ from webgpu_run.graph import fuse, rewrite
 from webgpu_run.graph.lower import planned
 from webgpu_run.ops.choice import GREEDY
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits, Profile
+
+from helpers.graphs import Builder, Ref, q4, transformer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = tuple(sorted(p.stem for p in FIXTURES.glob("tiny_*.pte")))

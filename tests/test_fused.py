@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import run, with_limits
 from test_fuse import attention
 
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.limits import GPU, PLAIN, Profile
 from webgpu_run.runtime.open import load
 from webgpu_run.shapes import Array
+
+from helpers.graphs import run, with_limits
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STATIC = ("tiny_static", "tiny_nosdpa")

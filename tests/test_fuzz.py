@@ -13,7 +13,6 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from samples import FIXTURES, WEIGHT, add_program, every_kind, plain
 
 from webgpu_run.debug import inspect as inspection
 from webgpu_run.errors import FormatError, RunError
@@ -32,6 +31,8 @@ from webgpu_run.formats.vkgraph import (
     VkTensor,
 )
 from webgpu_run.formats.vkgraph_writer import program_of
+
+from helpers.samples import FIXTURES, WEIGHT, add_program, every_kind, plain
 
 SLOW = 1.0  # seconds that a single file may take
 GROWTH = 64_000_000

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import opcheck
 import pytest
-from graphs import args_of, fill, run, with_limits
 
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.planner import Engine
@@ -15,6 +13,9 @@ from webgpu_run.ops import attention, sdpa
 from webgpu_run.ops.limits import GPU, SOFTWARE
 from webgpu_run.ops.linear_q4gsw import _case, _fused_case
 from webgpu_run.ops.spec import Case, load_all
+
+from helpers import opcheck
+from helpers.graphs import args_of, fill, run, with_limits
 
 CORE = {"uniform_align": 256, "max_workgroup_bytes": 16384, "max_invocations": 256, "max_texture": 8192}
 LINEAR = {

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import webgpu_run
-from samples import FIXTURES, add_program, every_kind
 
 from webgpu_run.debug.inspect import inspect
 from webgpu_run.formats import pte
@@ -24,6 +22,9 @@ from webgpu_run.gpu.device import Device
 from webgpu_run.graph import budget
 from webgpu_run.ops.spec import Resource
 from webgpu_run.runtime.model import Model
+
+from helpers.command import webgpu_run
+from helpers.samples import FIXTURES, add_program, every_kind
 
 VIEWS = ("summary", "ops", "tensors", "values", "size")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kinds import FIXTURES, KINDS, ROUNDED, golden, measure, open_kind
 
 from webgpu_run.debug.stepping import Check, Stepper
 from webgpu_run.errors import FormatError
@@ -19,6 +18,8 @@ from webgpu_run.gpu.device import Device
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.shapes import Array
+
+from helpers.kinds import FIXTURES, KINDS, ROUNDED, golden, measure, open_kind
 
 
 @pytest.mark.parametrize("name", KINDS)

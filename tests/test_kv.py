@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import opcheck
 import pytest
-from graphs import args_of, run, with_limits
 
 from webgpu_run.errors import UnsupportedError
 from webgpu_run.gpu.device import Device
@@ -19,6 +17,9 @@ from webgpu_run.ops.spec import Case, load_all
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.shapes import Array
+
+from helpers import opcheck
+from helpers.graphs import args_of, run, with_limits
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ("tiny_dyn", "tiny_qwen25", "tiny_qwen3", "tiny_tied", "tiny_8da4w", "tiny_static")

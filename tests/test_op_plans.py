@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-import graphs
-import opcheck
 import pytest
-from cases import all_cases
 
 from webgpu_run.errors import RunError, ShapeError
 from webgpu_run.graph.planner import Engine
 from webgpu_run.ops.limits import SOFTWARE, Limits
 from webgpu_run.ops.spec import Case, Op, load_all
 from webgpu_run.shapes import prod
+
+from helpers import graphs, opcheck
+from helpers.cases import all_cases
 
 CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
 KINDS = (

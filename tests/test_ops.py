@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import opcheck
 import pytest
-from cases import all_cases
 
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.spec import Case, Op
+
+from helpers import opcheck
+from helpers.cases import all_cases
 
 CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
 

@@ -8,11 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import graphs
 import numpy as np
-import opcheck
 import pytest
-from oracle import naive
 
 from webgpu_run.errors import ShapeError, UnsupportedError
 from webgpu_run.formats import pte
@@ -23,6 +20,9 @@ from webgpu_run.ops.limits import Limits
 from webgpu_run.ops.plan import Plan, fold
 from webgpu_run.ops.spec import Args, load_all
 from webgpu_run.shapes import Array, Dims, prod
+
+from helpers import graphs, opcheck
+from helpers.oracle import naive
 
 FIXTURES = Path(__file__).parent / "fixtures"
 Q4 = "et_vk.linear_q4gsw.default"

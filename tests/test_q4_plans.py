@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import fields_q4
 import pytest
 
 from webgpu_run.ops import q4
 from webgpu_run.ops.limits import GPU, SOFTWARE, Limits
+
+from helpers import fields_q4
 
 LIMITS = {
     "software": Limits(software=True, subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import graphs
 import numpy as np
 import pytest
-from graphs import bits, run
 
 from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
+
+from helpers import graphs
+from helpers.graphs import bits, run
 
 
 def tokens(seq: int, pos: int) -> list[Array]:

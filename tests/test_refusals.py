@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import execute, webgpu_run
-from samples import add_program
 from test_faults import refused
 
 from webgpu_run.formats import pte_writer as ptewrite
 from webgpu_run.formats.pte import Chain, DelegateCall, KernelCall, Method, Program
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, Value, VkGraph, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
+
+from helpers.command import execute, webgpu_run
+from helpers.samples import add_program
 
 Refuse = Callable[..., None]
 F32 = "float32"

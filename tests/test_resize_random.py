@@ -7,11 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import graphs
 import numpy as np
 import pytest
-from graphs import bits, run
-from oracle import naive
 
 from webgpu_run.formats import pte
 from webgpu_run.gpu.device import Device
@@ -21,6 +18,10 @@ from webgpu_run.graph.planner import Engine
 from webgpu_run.ops.limits import SOFTWARE, Limits
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
+
+from helpers import graphs
+from helpers.graphs import bits, run
+from helpers.oracle import naive
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SEQUENCES, SAMPLE = 10_000, 500

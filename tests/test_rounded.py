@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import Builder, run, with_limits
 
 from webgpu_run.formats.vkgraph import ValueList
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops import q4, q8
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Profile
 from webgpu_run.shapes import Array
+
+from helpers.graphs import Builder, run, with_limits
 
 K, N = 96, 36
 ROWS = ("positive", "negative", "both", "one", "zero", "tiny", "mixed")

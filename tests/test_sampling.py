@@ -6,13 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
-from graphs import Builder, run
 
 from webgpu_run.gpu.device import Device
 from webgpu_run.llm.sampling import Sampler
 from webgpu_run.ops.choice import FAR, NOTHING, STEPS, WORDS, choose, weights
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
+
+from helpers.graphs import Builder, run
 
 SIZES = (1, 2, 7, 64, 509, 2048, 2050, 9001)
 

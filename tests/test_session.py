@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from language import FIXTURES, byte_tokenizer, word_tokenizer
 
 from webgpu_run.debug.fresh_build import FreshBuilds
 from webgpu_run.debug.layers import repeated
@@ -23,6 +22,8 @@ from webgpu_run.llm.session import Interface, Reply, Session
 from webgpu_run.llm.tokenizer import StopStrings, TextStream, find
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
+
+from helpers.language import FIXTURES, byte_tokenizer, word_tokenizer
 
 FILES = sorted(FIXTURES.glob("*.pte"))
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphs import with_limits
 
 from webgpu_run.errors import DeviceError
 from webgpu_run.gpu import tune
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from webgpu_run.runtime.open import load
+
+from helpers.graphs import with_limits
 
 FIXTURE = Path(__file__).parent / "fixtures" / "tiny_static.pte"
 

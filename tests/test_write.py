@@ -6,13 +6,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from samples import FIXTURES, WEIGHT, add_graph, add_program, every_kind, plain
 
 from webgpu_run.errors import FormatError, UsageError
 from webgpu_run.formats import pte
 from webgpu_run.formats import pte_writer as ptewrite
 from webgpu_run.formats.vkgraph import Constant
 from webgpu_run.formats.vkgraph_writer import program_of
+
+from helpers.samples import FIXTURES, WEIGHT, add_graph, add_program, every_kind, plain
 
 
 @pytest.mark.parametrize("header", [24, 32])

@@ -19,11 +19,12 @@ from executorch.backends.vulkan.serialization.vulkan_graph_serialize import (  #
 )
 from executorch.exir._serialize._program import deserialize_pte_binary  # noqa: E402
 from executorch.runtime import Runtime, Verification  # noqa: E402
-from samples import FIXTURES, add_program, every_kind  # noqa: E402
 
 from webgpu_run.formats import pte  # noqa: E402
 from webgpu_run.formats import pte_writer as ptewrite  # noqa: E402
 from webgpu_run.formats.vkgraph import VkTensor  # noqa: E402
+
+from helpers.samples import FIXTURES, add_program, every_kind  # noqa: E402
 
 
 def check_read(data: bytes, program: pte.Program) -> None:

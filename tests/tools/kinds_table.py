@@ -9,9 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from kinds import KINDS, golden, measure, open_kind  # noqa: E402
-
 from webgpu_run.gpu.device import open_device  # noqa: E402
+
+from helpers.kinds import KINDS, golden, measure, open_kind  # noqa: E402
 
 
 def main() -> None:

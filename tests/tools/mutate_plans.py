@@ -24,14 +24,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-import opcheck  # noqa: E402
-from cases import all_cases  # noqa: E402
-
 from webgpu_run.gpu.device import Device, open_device  # noqa: E402
 from webgpu_run.ops import wgsl as kernels  # noqa: E402
 from webgpu_run.ops.limits import Limits  # noqa: E402
 from webgpu_run.ops.plan import Plan  # noqa: E402
 from webgpu_run.ops.spec import REGISTRY, Args, Case, Op  # noqa: E402
+
+from helpers import opcheck  # noqa: E402
+from helpers.cases import all_cases  # noqa: E402
 
 Path_ = tuple[str | int, ...]
 SMALL = 1 << 20

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import fields_q4
 import numpy as np
-from fields_moves import Want, size, strides, up, words
-from fields_q4 import spread, window
 
 from webgpu_run.ops.limits import Limits
 from webgpu_run.ops.plan import Plan, Reach, Step
 from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
+
+from helpers import fields_q4
+from helpers.fields_moves import Want, size, strides, up, words
+from helpers.fields_q4 import spread, window
 
 CACHED = ("sdpa_with_kv_cache", "attention", "attention_q4gsw")
 REGISTERS = 512  # floats of queries that a workgroup may hold

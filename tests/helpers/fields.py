@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import fields_attention
-import fields_moves
-import fields_q4
 import numpy as np
-from fields_moves import Want, cat, moved, size, strides, up, words
 
 from webgpu_run.ops.limits import Limits
 from webgpu_run.ops.plan import Plan, Step
 from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
+
+from helpers import fields_attention, fields_moves, fields_q4
+from helpers.fields_moves import Want, cat, moved, size, strides, up, words
 
 TOP = float(np.float32(3.4028234e38))
 

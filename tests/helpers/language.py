@@ -17,8 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from command import HERE
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from helpers.command import HERE
 
 FIXTURES = HERE / "fixtures"
 VOCAB = 512

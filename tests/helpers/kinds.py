@@ -13,7 +13,7 @@ from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.shapes import Array
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 EXACT = 1e-5
 
 

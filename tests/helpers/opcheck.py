@@ -7,10 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping
 
-import fields
 import numpy as np
-from cases import MORE, data_for
-from graphs import SENTINEL, Single, args_of, arrays_of, bits, contents, fill, run, single, unread, with_limits
 
 from webgpu_run.errors import RunError, ShapeError
 from webgpu_run.gpu.device import Device
@@ -21,6 +18,10 @@ from webgpu_run.ops.plan import Plan
 from webgpu_run.ops.spec import Case, Op
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array, Dims, prod
+
+from helpers import fields
+from helpers.cases import MORE, data_for
+from helpers.graphs import SENTINEL, Single, args_of, arrays_of, bits, contents, fill, run, single, unread, with_limits
 
 Live = Mapping[str, Dims]
 
