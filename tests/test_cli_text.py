@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte_writer
 
 from helpers.command import Result, webgpu_run
 from helpers.language import FIXTURES, TEMPLATE, byte_tokenizer, environment, folder, on_terminal, start, word_tokenizer
@@ -298,7 +298,7 @@ def test_any_model(tmp_path: Path) -> None:
 
 
 def test_a_model_without_tokens(tmp_path: Path) -> None:
-    ptewrite.write(tmp_path / "add.pte", add_program())
+    pte_writer.write(tmp_path / "add.pte", add_program())
     x = np.arange(32, dtype=np.float32).reshape(4, 8)
     np.save(tmp_path / "x.npy", x)
     result = webgpu_run(tmp_path / "add.pte", "--input", tmp_path / "x.npy", "--check", "--check-resize", "-q")

@@ -13,7 +13,7 @@ import pytest
 
 import webgpu_run as webgpu_run_package
 from webgpu_run.cli.options import GROUPS
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte_writer
 from webgpu_run.version import __version__
 
 from helpers.command import HERE, Result, execute, webgpu_run
@@ -98,7 +98,7 @@ def test_usage(args: tuple[str, ...], message: str) -> None:
 
 def test_environment_variables(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
-    ptewrite.write(path, add_program())
+    pte_writer.write(path, add_program())
     result = webgpu_run(path, env={"WEBGPU_RUN_INSPECT": "json"})
     assert result.code == 0
     assert result.out.startswith("{")
@@ -139,7 +139,7 @@ def test_interrupted() -> None:
 @pytest.mark.parametrize("view", ["json", "summary"])
 def test_closed_pipe(tmp_path: Path, view: str) -> None:
     path = tmp_path / "add.pte"
-    ptewrite.write(path, add_program())
+    pte_writer.write(path, add_program())
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "webgpu_run", str(path), "--inspect", view]
@@ -159,13 +159,13 @@ def test_no_adapter(flag: str) -> None:
 
 def test_inspect_needs_no_adapter(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
-    ptewrite.write(path, add_program())
+    pte_writer.write(path, add_program())
     assert webgpu_run(path, "--inspect", env=NO_ADAPTER).code == 0
 
 
 def test_doctor_holds_a_model_against_the_limits(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
-    ptewrite.write(path, add_program())
+    pte_writer.write(path, add_program())
     result = webgpu_run(path, "--doctor")
     assert (result.code, result.err) == (0, "")
     assert "forward largest binding  128 of" in result.out

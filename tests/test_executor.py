@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from webgpu_run.errors import RunError, UnsupportedError
-from webgpu_run.formats import pte
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph_writer import program_of
 from webgpu_run.gpu.adapters import list_adapters
 from webgpu_run.gpu.callstats import CallStats
@@ -281,7 +280,7 @@ def test_loading_holds_the_weights_once(tmp_path: Path) -> None:
             x = b.call("et_vk.linear_q4gsw.default", x, weight, b.constant(scales), 32, None, out=(1, 1, 4096))
         b.output(x)
         path = tmp_path / f"{count}.pte"
-        ptewrite.write(path, program_of(b.vk(), b.data))
+        pte_writer.write(path, program_of(b.vk(), b.data))
         np.save(tmp_path / "x.npy", np.ones((1, 1, 4096), np.float32))
         result = webgpu_run(path, "--input", tmp_path / "x.npy", "--output", tmp_path / "out")
         assert result.code == 0, result.err

@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 from flatbuffers import Builder
 
-from webgpu_run.formats import pte
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.pte import Chain, DelegateCall, Method, Program
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, SymInt, Value, ValueList, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
@@ -37,7 +36,7 @@ Save = Callable[[bytes | Program], Path]
 @functools.cache
 def baseline(late: bool) -> int:
     """The peak memory of a run on a small file that is refused at once, or that gets as far as the ops."""
-    data = bytearray(ptewrite.dumps(add_program()))
+    data = bytearray(pte_writer.dumps(add_program()))
     if not late:
         data[4:8] = b"ET99"
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +70,7 @@ def refuse(path: Path, code: int, message: str, *args: str) -> None:
 def save(tmp_path: Path) -> Save:
     def to_file(content: bytes | Program) -> Path:
         path = tmp_path / f"bad{len(list(tmp_path.iterdir()))}.pte"
-        path.write_bytes(content if isinstance(content, bytes) else ptewrite.dumps(content))
+        path.write_bytes(content if isinstance(content, bytes) else pte_writer.dumps(content))
         return path
 
     return to_file
@@ -79,7 +78,7 @@ def save(tmp_path: Path) -> Save:
 
 @pytest.fixture(scope="module")
 def good() -> File:
-    return File(bytearray(ptewrite.dumps(add_program())))
+    return File(bytearray(pte_writer.dumps(add_program())))
 
 
 def with_value(i: int, value: Value) -> Program:
@@ -133,7 +132,7 @@ def test_03_a_few_bytes(save: Save, good: File, size: int) -> None:
         (b'{"error": "Entry not found"}', "JSON text"),
         (bytes(4096), "zeros only"),
         (b"\x01\x02\x03\x04\x05\x06\x07\x08\x00\xff" * 9, "identifier b'"),
-        (ptewrite.ptd({"a": b"1234"}), r"a \.ptd data file"),
+        (pte_writer.ptd({"a": b"1234"}), r"a \.ptd data file"),
     ],
 )
 def test_04_not_a_pte(save: Save, content: bytes, seems: str) -> None:
@@ -293,7 +292,7 @@ def test_19_graph_identifier(save: Save, good: File) -> None:
 
 def test_20_constant_out_of_range(save: Save, good: File) -> None:
     inline = program_of(dataclasses.replace(add_graph(), constants=(Constant(128, offset=16),)), [WEIGHT])
-    file = File(bytearray(ptewrite.dumps(inline)))
+    file = File(bytearray(pte_writer.dumps(inline)))
     field = file.field("constants.0.offset", graph=True)
     refuse(save(file.put(field, "Q", 17)), 3, r"128 bytes at 17 of 144 bytes of constants .*VkGraph\.constants\[0\]")
     refuse(save(file.put(field, "Q", 2**64 - 64)), 3, r"128 bytes at 18446744073709551552 of 144")

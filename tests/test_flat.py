@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webgpu_run.errors import FormatError
-from webgpu_run.formats import flatbuffer as flat
-from webgpu_run.formats import flatbuffer_writer as flatwrite
-from webgpu_run.formats import schema
+from webgpu_run.formats import flatbuffer, flatbuffer_writer, schema
 from webgpu_run.formats.flatbuffer import Path, Reader
 
 NESTED = schema.parse("""
@@ -16,13 +14,13 @@ Node child:Node children:[Node] number:i64 name:str numbers:[i64]
 
 
 def nested(depth: int) -> bytes:
-    record: flat.Record = {"number": depth}
+    record: flatbuffer.Record = {"number": depth}
     for _ in range(depth - 1):
         record = {"child": record}
-    return flatwrite.write(NESTED, "Node", record, b"NODE")
+    return flatbuffer_writer.write(NESTED, "Node", record, b"NODE")
 
 
-def read(data: bytes) -> flat.Record:
+def read(data: bytes) -> flatbuffer.Record:
     return Reader(data, NESTED).root("Node", Path(None, "Node"))
 
 
@@ -36,23 +34,23 @@ def test_depth() -> None:
 
 
 def test_table_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = flatwrite.write(NESTED, "Node", {"children": [{"number": i} for i in range(10)]}, b"NODE")
+    data = flatbuffer_writer.write(NESTED, "Node", {"children": [{"number": i} for i in range(10)]}, b"NODE")
     assert [child["number"] for child in read(data)["children"]] == list(range(10))
-    monkeypatch.setattr(flat, "MAX_TABLES", 10)
+    monkeypatch.setattr(flatbuffer, "MAX_TABLES", 10)
     with pytest.raises(FormatError, match=r"more than 10 tables .*Node\.children\[9\]"):
         read(data)
 
 
 def test_bytes_visited(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = flatwrite.write(NESTED, "Node", {"children": [{"numbers": [1] * 100}] * 10}, b"NODE")
+    data = flatbuffer_writer.write(NESTED, "Node", {"children": [{"numbers": [1] * 100}] * 10}, b"NODE")
     read(data)
-    monkeypatch.setattr(flat, "MAX_VISITS", 0.5)
+    monkeypatch.setattr(flatbuffer, "MAX_VISITS", 0.5)
     with pytest.raises(FormatError, match=r"the same bytes are used too often"):
         read(data)
 
 
 def test_missing_fields_have_defaults() -> None:
-    record = read(flatwrite.write(NESTED, "Node", {}, b"NODE"))
+    record = read(flatbuffer_writer.write(NESTED, "Node", {}, b"NODE"))
     assert (record["child"], record["children"], record["number"], record["name"]) == (None, (), 0, "")
 
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from webgpu_run.debug import inspect as inspection
 from webgpu_run.errors import FormatError, RunError
-from webgpu_run.formats import pte
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph import (
     BoolList,
     Constant,
@@ -85,8 +84,8 @@ def some_flips(per_byte: float) -> Callable[[bytes], Iterator[tuple[int, int]]]:
 
 
 CORRUPTIONS: list[tuple[str, Callable[[], bytes], Callable[[bytes], Iterator[tuple[int, int]]], int]] = [
-    ("add", lambda: ptewrite.dumps(add_program()), all_flips, 18_000),
-    ("every kind", lambda: ptewrite.dumps(every_kind(), inline=True), some_flips(5.5), 16_000),
+    ("add", lambda: pte_writer.dumps(add_program()), all_flips, 18_000),
+    ("every kind", lambda: pte_writer.dumps(every_kind(), inline=True), some_flips(5.5), 16_000),
     *((path.stem, path.read_bytes, some_flips(0.35), 7_000) for path in TWO),
     ("tiny_nosdpa", next(path for path in FIXTURES if path.stem == "tiny_nosdpa").read_bytes, some_flips(0.06), 2_500),
 ]
@@ -191,7 +190,7 @@ def test_any_graph_is_read_equal_or_refused(graph: VkGraph) -> None:
     chain = pte.Chain((), (), (pte.DelegateCall(0, (0,) * count),))
     method = dataclasses.replace(method, values=(None,), chains=(chain,), delegates=(delegate,))
     try:
-        program = pte.loads(ptewrite.dumps(dataclasses.replace(outer, methods=(method,))))
+        program = pte.loads(pte_writer.dumps(dataclasses.replace(outer, methods=(method,))))
         inspection.inspect(program)
     except RunError:
         return

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from webgpu_run.debug.inspect import inspect
-from webgpu_run.formats import pte
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.pte import Program
 from webgpu_run.formats.source import FileSource, Span
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
@@ -61,7 +60,7 @@ def test_summary_names_every_op(path: Path) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 def test_views(view: str, tmp_path: Path) -> None:
     path = tmp_path / "all.pte"
-    ptewrite.write(path, every_kind())
+    pte_writer.write(path, every_kind())
     result = webgpu_run(path, "--inspect", view, env={"COLUMNS": "200"})
     assert (result.code, result.err) == (0, "")
     word = {
@@ -78,7 +77,7 @@ def test_views(view: str, tmp_path: Path) -> None:
 def test_external_weights_are_found_beside_the_model(tmp_path: Path) -> None:
     program = add_program()
     path = tmp_path / "add.pte"
-    ptewrite.write(path, Program(0, program.methods))
+    pte_writer.write(path, Program(0, program.methods))
     alone = webgpu_run(path, "--inspect")
     assert alone.code == 3
     assert "no data named" in alone.err
@@ -86,7 +85,7 @@ def test_external_weights_are_found_beside_the_model(tmp_path: Path) -> None:
     apart = tmp_path / "elsewhere"
     apart.mkdir()
     weights = apart / "weights.ptd"
-    weights.write_bytes(ptewrite.ptd({key: span.read() for key, span in program.named.items()}))
+    weights.write_bytes(pte_writer.ptd({key: span.read() for key, span in program.named.items()}))
     assert webgpu_run(path, "--inspect", "--data", weights).code == 0
     (apart / "link.pte").symlink_to(path)
     assert webgpu_run(apart / "link.pte", "--inspect").code == 0
@@ -98,7 +97,7 @@ def test_external_weights_are_found_beside_the_model(tmp_path: Path) -> None:
 def test_markup_in_a_file_is_only_text(tmp_path: Path) -> None:
     path = tmp_path / "markup.pte"
     graph = VkGraph("0", (OperatorCall(0, "[red]op[/]", (0, 1)),), (VkTensor("bool", (1,)),) * 2, (0,), (1,), ())
-    ptewrite.write(path, program_of(graph, metadata={"[bold]key": "[/nothing]", "bell": "\x1b[31m\x07"}))
+    pte_writer.write(path, program_of(graph, metadata={"[bold]key": "[/nothing]", "bell": "\x1b[31m\x07"}))
     for view in ("summary", "ops"):
         result = webgpu_run(path, "--inspect", view)
         assert (result.code, result.err) == (0, "")
@@ -119,14 +118,14 @@ def test_in_a_pipe_no_line_is_folded_or_padded(view: str) -> None:
 
 def test_a_narrow_terminal(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
-    ptewrite.write(path, add_program())
+    pte_writer.write(path, add_program())
     for view in VIEWS:
         assert webgpu_run(path, "--inspect", view, env={"COLUMNS": "20", "TERM": "dumb", "LANG": "C"}).code == 0
 
 
 def test_json_before_or_after_the_model(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
-    ptewrite.write(path, add_program())
+    pte_writer.write(path, add_program())
     texts = {webgpu_run(*args).out for args in ((path, "--inspect", "json"), ("--inspect=json", path))}
     report = json.loads(texts.pop())
     assert not texts
@@ -163,7 +162,7 @@ def caches(model: Model) -> Iterator[Resource]:
 
 def test_memory_of_what_cannot_run_is_not_told(tmp_path: Path) -> None:
     path = tmp_path / "all.pte"
-    ptewrite.write(path, every_kind())
+    pte_writer.write(path, every_kind())
     report = json.loads(webgpu_run(path, "--inspect", "json").out)
     assert [d["memory"] for m in report["methods"] for d in m["delegates"]] == [None, None]
     assert "GPU memory" not in webgpu_run(path, "--inspect").out
@@ -192,7 +191,7 @@ def big(nbytes: int) -> Program:
 
 def write_sparse(path: Path, program: Program) -> None:
     """The file with holes where its weights would be."""
-    layout = ptewrite.layout(program)
+    layout = pte_writer.layout(program)
     with path.open("wb") as file:
         for offset, span in layout.parts:
             if not isinstance(span.source, Nothing):

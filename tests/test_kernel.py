@@ -10,21 +10,21 @@ import pytest
 from webgpu_run.assets import wgsl_dir
 from webgpu_run.errors import RunError
 from webgpu_run.gpu.executor import SLOTS
-from webgpu_run.ops import wgsl as kernel
+from webgpu_run.ops import wgsl
 from webgpu_run.ops.plan import Step
 
 
 def test_uniforms_fit_the_adapter() -> None:
     """Every kernel's Params are within the guaranteed uniform binding size and a multiple of 16."""
     for path in sorted(wgsl_dir().glob("*.wgsl")):
-        params = kernel.load(path.stem).params
+        params = wgsl.load(path.stem).params
         if params is not None:
             assert params.itemsize % 16 == 0
             assert params.itemsize <= 256
 
 
 def test_slots_match_the_kernels() -> None:
-    assert f"array<vec4<i32>, {SLOTS // 4}>" in kernel.load("slots").source
+    assert f"array<vec4<i32>, {SLOTS // 4}>" in wgsl.load("slots").source
 
 
 def test_params_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_params_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "@group(0) @binding(2) var<storage, read_write> t_out: array<f32>;\n"
         "@group(0) @binding(3) var t_w: texture_2d<u32>;\n"
     )
-    monkeypatch.setattr(kernel, "wgsl_dir", lambda: tmp_path)
-    made = kernel.load.__wrapped__("sample")
+    monkeypatch.setattr(wgsl, "wgsl_dir", lambda: tmp_path)
+    made = wgsl.load.__wrapped__("sample")
     assert made.params is not None
     fields = made.params.fields
     assert fields is not None
@@ -65,8 +65,8 @@ def test_what_a_form_does_not_use_is_not_bound(monkeypatch: pytest.MonkeyPatch, 
         "@group(0) @binding(2) var<storage, read_write> t_out1: array<f32>;  // if OUTS > 1\n"
         "fn f(i: u32) -> f32 {\n  var y = t_x[i];\n  y += t_bias[i];  // if BIAS\n  return y;\n}\n"
     )
-    monkeypatch.setattr(kernel, "wgsl_dir", lambda: tmp_path)
-    made = kernel.load.__wrapped__("sample")
+    monkeypatch.setattr(wgsl, "wgsl_dir", lambda: tmp_path)
+    made = wgsl.load.__wrapped__("sample")
     for bias, outs, names in (
         (0, 1, ["x"]),
         (1, 1, ["x", "bias"]),

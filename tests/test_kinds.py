@@ -10,8 +10,7 @@ import pytest
 
 from webgpu_run.debug.stepping import Check, Stepper
 from webgpu_run.errors import FormatError
-from webgpu_run.formats import pte
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
 from webgpu_run.gpu.device import Device
@@ -107,7 +106,7 @@ def with_inline_constants(program: pte.Program) -> pte.Program:
 @pytest.mark.parametrize("header", [24, 32])
 def test_older_header(tmp_path: Path, device: Device, header: int) -> None:
     path = tmp_path / "model.pte"
-    ptewrite.write(path, pte.load(FIXTURES / "tiny_dyn.pte"), header=header)
+    pte_writer.write(path, pte.load(FIXTURES / "tiny_dyn.pte"), header=header)
     rewritten(path, device)
 
 
@@ -115,7 +114,7 @@ def test_older_header(tmp_path: Path, device: Device, header: int) -> None:
 def test_inline_constants(tmp_path: Path, device: Device, header: int, inline: bool) -> None:
     """Also without any extended header: then the delegate is inside the FlatBuffer too."""
     path = tmp_path / "model.pte"
-    ptewrite.write(path, with_inline_constants(pte.load(FIXTURES / "tiny_dyn.pte")), header=header, inline=inline)
+    pte_writer.write(path, with_inline_constants(pte.load(FIXTURES / "tiny_dyn.pte")), header=header, inline=inline)
     assert not pte.load(path).named
     rewritten(path, device)
 
@@ -125,8 +124,8 @@ def test_external_weights_of_our_own(tmp_path: Path, device: Device) -> None:
     program = pte.load(FIXTURES / "tiny_dyn.pte")
     data, path = tmp_path / "weights.ptd", tmp_path / "elsewhere" / "model.pte"
     path.parent.mkdir()
-    data.write_bytes(ptewrite.ptd({key: span.read() for key, span in program.named.items()}))
-    ptewrite.write(path, dataclasses.replace(program, named={}))
+    data.write_bytes(pte_writer.ptd({key: span.read() for key, span in program.named.items()}))
+    pte_writer.write(path, dataclasses.replace(program, named={}))
     found = measure(Model(pte.load(path, [data]), device), golden("tiny_dyn")[:3])
     assert found.relative <= KINDS["tiny_dyn"].limit
     with pytest.raises(FormatError, match="no data named"):

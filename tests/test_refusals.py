@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_faults import refused
 
-from webgpu_run.formats import pte_writer as ptewrite
+from webgpu_run.formats import pte_writer
 from webgpu_run.formats.pte import Chain, DelegateCall, KernelCall, Method, Program
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, Value, VkGraph, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
@@ -35,7 +35,7 @@ def refuse(tmp_path: Path) -> Refuse:
         program: Program, code: int, message: str, *, inputs: int = 1, limits: str = "", opened: bool = False
     ) -> None:
         path, array = tmp_path / "bad.pte", tmp_path / "x.npy"
-        ptewrite.write(path, program)
+        pte_writer.write(path, program)
         np.save(array, np.zeros((1, 1), np.float32))
         args = [str(path), *["--input", str(array)] * inputs]
         size = path.stat().st_size

@@ -20,8 +20,7 @@ from executorch.backends.vulkan.serialization.vulkan_graph_serialize import (  #
 from executorch.exir._serialize._program import deserialize_pte_binary  # noqa: E402
 from executorch.runtime import Runtime, Verification  # noqa: E402
 
-from webgpu_run.formats import pte  # noqa: E402
-from webgpu_run.formats import pte_writer as ptewrite  # noqa: E402
+from webgpu_run.formats import pte, pte_writer  # noqa: E402
 from webgpu_run.formats.vkgraph import VkTensor  # noqa: E402
 
 from helpers.samples import FIXTURES, add_program, every_kind  # noqa: E402
@@ -63,7 +62,7 @@ def check_graph(delegate: pte.Delegate) -> None:
 
 def check_write(program: pte.Program, **form: int) -> bytes:
     """The program as we write it; raises when ExecuTorch's runtime does not load that."""
-    data = ptewrite.dumps(program, **form)  # type: ignore[arg-type]
+    data = pte_writer.dumps(program, **form)  # type: ignore[arg-type]
     loaded = Runtime.get().load_program(data, verification=Verification.InternalConsistency)
     assert set(loaded.method_names) == {method.name for method in program.methods}
     return data

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from webgpu_run.gpu.device import Device, open_device  # noqa: E402
-from webgpu_run.ops import wgsl as kernels  # noqa: E402
+from webgpu_run.ops import wgsl  # noqa: E402
 from webgpu_run.ops.limits import Limits  # noqa: E402
 from webgpu_run.ops.plan import Plan  # noqa: E402
 from webgpu_run.ops.spec import REGISTRY, Args, Case, Op  # noqa: E402
@@ -72,7 +72,7 @@ def numbers(plan: Plan) -> Iterator[Path_]:
     yield from (("reach", name) for name in ("rows", "unit") if plan.reach)
     for k, step in enumerate(plan.steps):
         yield from (("steps", k, "grid", axis) for axis in range(3))
-        text = kernels.load(step.kernel).text(step.consts)
+        text = wgsl.load(step.kernel).text(step.consts)
         for name, value in step.params:
             if f"params.{name}" not in text:
                 continue

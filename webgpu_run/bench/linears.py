@@ -22,7 +22,7 @@ from ..gpu.roofline import Roofline
 from ..gpu.tune import tune
 from ..graph.graph import Graph, Node
 from ..runtime.model import Model
-from ..runtime.open import open_program as load
+from ..runtime.open import open_program
 from ..shapes import Dims, prod, rows_of
 from .rows import ATTENTION, facts, summary
 from .tables import Row, View, number, sinks
@@ -100,7 +100,7 @@ def run_model_ops(
     quiet: bool,
 ) -> int:
     """A row for each shape and route at every length; lengths take turns."""
-    program = load(of)
+    program = open_program(of)
     if out:
         outfile.check_target(out, [program.path], "--out")
     reach = LengthLimits.of(program, program.method())

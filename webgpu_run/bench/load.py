@@ -23,9 +23,9 @@ from ..formats import pte
 from ..gpu.device import open_device
 from ..gpu.tune import tune
 from ..runtime.model import Model
-from ..runtime.open import open_program as load
+from ..runtime.open import open_program
 from ..runtime.support import check_method
-from . import host as machine
+from . import host
 from .rows import facts, summary
 from .tables import LOAD, Row, sinks
 from .trials import LengthLimits
@@ -35,18 +35,18 @@ def once(path: str, device: str | None) -> dict[str, Any]:
     """Load a file in this process: milliseconds, and the most memory there was."""
     opened = open_device(device)
     tune(opened)
-    base = machine.peak_rss()
+    base = host.peak_rss()
     start = time.perf_counter()
     program = pte.load(path)
     model = Model(program, opened)
     opened.wait()
     loaded = time.perf_counter()
-    found = {"load_ms": (loaded - start) * 1e3, "first_ms": None, "load_rss_bytes": machine.peak_rss()}
+    found = {"load_ms": (loaded - start) * 1e3, "first_ms": None, "load_rss_bytes": host.peak_rss()}
     if len(model.inputs) == 2:  # a language model: its first token also compiles the kernels
         count = LengthLimits.of(program, model.method).largest if model.inputs[0].dynamism == "static" else 1
         model.run([np.zeros((1, count), np.int64), np.zeros(1, np.int64)])
         found["first_ms"] = (time.perf_counter() - loaded) * 1e3
-    return {**found, "base_rss_bytes": base, "peak_rss_bytes": machine.peak_rss(), "gpu_bytes": opened.allocated}
+    return {**found, "base_rss_bytes": base, "peak_rss_bytes": host.peak_rss(), "gpu_bytes": opened.allocated}
 
 
 def _child(path: str, device: str | None) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def run_load(
     quiet: bool,
 ) -> int:
     """A row a file; no file is loaded when one of them cannot be."""
-    programs = [load(path) for path in models or (None,)]
+    programs = [open_program(path) for path in models or (None,)]
     for target, flag in ((out, "--out"), (report, "--report")):
         if target:
             outfile.check_target(target, [p.path for p in programs], flag)

@@ -10,7 +10,7 @@ from typing import Any
 from ..formats.pte import Program
 from ..gpu.device import Device
 from ..gpu.roofline import Roofline
-from . import host as machine
+from . import host
 from .stats import Summary, outliers
 from .tables import SCHEMA, Row
 from .trials import Measured
@@ -25,10 +25,10 @@ def facts(device: Device, program: Program | None = None) -> Row:
     return {
         "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **({"model": machine.model(program)} if program else {}),
-        "device": machine.adapter(device),
-        "machine": machine.machine(),
-        "versions": machine.versions(),
+        **({"model": host.model(program)} if program else {}),
+        "device": host.adapter(device),
+        "machine": host.machine(),
+        "versions": host.versions(),
     }
 
 
@@ -76,7 +76,7 @@ def model_row(made: Measured, shared: Row, settings: Mapping[str, Any], roof: Ro
         "calls": made.calls,
         "roofline": _share(made, roof),
         "gpu_bytes": made.gpu_bytes,
-        "peak_rss_bytes": machine.peak_rss(),
+        "peak_rss_bytes": host.peak_rss(),
         "warnings": warnings(trial.label, [s.wall for s in made.samples]),
         "settings": {"repeat": len(made.samples), **settings},
     }

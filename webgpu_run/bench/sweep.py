@@ -13,7 +13,7 @@ from ..gpu.adapters import suit
 from ..gpu.device import Device, open_device
 from ..gpu.tune import tune
 from ..runtime.model import Model
-from ..runtime.open import open_program as load
+from ..runtime.open import open_program
 from ..runtime.support import check_method
 from .host import busy
 from .rows import facts, model_row
@@ -46,7 +46,7 @@ def run_model(
     quiet: bool,
 ) -> int:
     """Every trial as a row; nothing is run when one of them cannot be."""
-    program = load(model, data)
+    program = open_program(model, data)
     for path, flag in ((out, "--out"), (report, "--report")):
         if path:
             outfile.check_target(path, [program.path, *data], flag)

@@ -191,18 +191,18 @@ def _plain(value: EValue, method: Method) -> object:
 
 def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | None = None) -> Program:
     """The program of a .pte file, external weights from these .ptd files (None: those beside it, if it needs any)."""
-    from . import pte_reader as pteread
+    from . import pte_reader
     from .source import FileSource
 
     source = FileSource(path)
     try:
-        return pteread.read(source, [FileSource(extra) for extra in data or ()])
+        return pte_reader.read(source, [FileSource(extra) for extra in data or ()])
     except MissingDataError as error:
         missing = error
     for folder in assets.folders(path) if data is None else ():
         if beside := sorted(folder.glob("*.ptd")):
             try:
-                return pteread.read(source, [FileSource(extra) for extra in beside])
+                return pte_reader.read(source, [FileSource(extra) for extra in beside])
             except MissingDataError as error:
                 missing = error
     raise MissingDataError(str(missing), hint="put the .ptd files beside the model, or name them: --data") from None
@@ -210,7 +210,7 @@ def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | 
 
 def loads(content: bytes, data: Sequence[bytes] = ()) -> Program:
     """The same for files that are in memory."""
-    from . import pte_reader as pteread
+    from . import pte_reader
     from .source import BytesSource
 
-    return pteread.read(BytesSource(content), [BytesSource(extra) for extra in data])
+    return pte_reader.read(BytesSource(content), [BytesSource(extra) for extra in data])

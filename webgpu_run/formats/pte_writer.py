@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
-from . import flatbuffer_writer as flatwrite
+from . import flatbuffer_writer
 from .flatbuffer import Record
 from .pte import (
     Delegate,
@@ -92,7 +92,7 @@ def layout(program: Program, *, header: int = 32, inline: bool = False) -> Layou
         record["mutable_data_segments"] = [out.packed(out.mutable)] if len(out.mutable) > 1 else None
     offsets, size = _place(out.segments, SEGMENT_ALIGNMENT)
     record["segments"] = [{"offset": at, "size": span.nbytes} for at, span in zip(offsets, out.segments, strict=True)]
-    body = flatwrite.write(PTE, "Program", record, b"ET12")
+    body = flatbuffer_writer.write(PTE, "Program", record, b"ET12")
     return _file(_insert_header(body, header, size), offsets, out.segments, size)
 
 
@@ -105,7 +105,7 @@ def ptd(named: Mapping[str, bytes]) -> bytes:
         "segments": [{"offset": at, "size": span.nbytes} for at, span in zip(offsets, spans, strict=True)],
         "named_data": [{"key": key, "segment_index": i} for i, key in enumerate(named)],
     }
-    body = flatwrite.write(PTD, "FlatTensor", record, b"FT01")
+    body = flatbuffer_writer.write(PTD, "FlatTensor", record, b"FT01")
     total = len(body) + PTD_HEADER
     numbers = (PTD_HEADER, len(body), _align(total, SEGMENT_ALIGNMENT), size)
     head = b"FH01" + (40).to_bytes(4, "little") + b"".join(n.to_bytes(8, "little") for n in numbers)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..errors import UsageError
-from . import flatbuffer_writer as flatwrite
+from . import flatbuffer_writer
 from .flatbuffer import Record
 from .pte import VULKAN, Allocation, Chain, Delegate, DelegateCall, EValue, Method, Program, Tensor
 from .schema import VK
@@ -23,7 +23,7 @@ _BODY = 32  # where the graph starts in a delegate, aligned
 
 def blob_of(graph: VkGraph, constants: Sequence[Span]) -> bytes:
     """A delegate's bytes: the graph, then the constants that are not found by name."""
-    flat = flatwrite.write(VK, "VkGraph", _graph(graph), b"VK00")
+    flat = flatbuffer_writer.write(VK, "VkGraph", _graph(graph), b"VK00")
     inline = bytearray()
     for constant, span in zip(graph.constants, constants, strict=True):
         if constant.offset is not None:

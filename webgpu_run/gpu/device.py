@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError
-from ..ops import wgsl as kernels
+from ..ops import wgsl
 from ..ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from ..ops.wgsl import Consts, Kernel
 from ..shapes import Array, align
@@ -98,7 +98,7 @@ class Device:
         """How many lanes a subgroup really has, 0 where they are in another order than invocations."""
         if not self.limits.subgroups:
             return 0
-        kernel = kernels.load("subgroup_size")
+        kernel = wgsl.load("subgroup_size")
         out = self.buffer(256)
         encoder = self.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()

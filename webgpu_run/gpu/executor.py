@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import RunError, UnsupportedError
 from ..graph.graph import GPU_DTYPE, Node
 from ..graph.planner import Delta, Engine
-from ..ops import wgsl as kernels
+from ..ops import wgsl
 from ..ops.plan import STAGED_ROWS, Plan, Reach, Step
 from ..shapes import Array, Dims, align, prod
 from . import native
@@ -176,7 +176,7 @@ class Executor:
             at, end = end, end + self._params_room(step)
             if end - self._arena_at[node.index] > self._room(node.index):
                 raise RunError(f"{node.label}: the uniforms of {len(plan.steps)} dispatches are over their room")
-            kernel = kernels.load(step.kernel)
+            kernel = wgsl.load(step.kernel)
             pipeline = self.device.pipeline(kernel, step.consts)
             bindings = self._bindings(node, at, step, kernel, live)
             key = (step.kernel, step.consts, tuple((id(resource), *part) for resource, *part in bindings))
@@ -201,7 +201,7 @@ class Executor:
         return (at[index + 1] if index + 1 < len(at) else self.arena.nbytes) - at[index]
 
     def _bindings(
-        self, node: Node, params_at: int, step: Step, kernel: kernels.Kernel, live: Mapping[int, Dims]
+        self, node: Node, params_at: int, step: Step, kernel: wgsl.Kernel, live: Mapping[int, Dims]
     ) -> list[tuple[Any, ...]]:
         """In binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
         windows, rename = dict(step.windows), dict(step.rename)

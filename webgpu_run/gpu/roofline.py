@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import wgsl as kernels
+from ..ops import wgsl
 from ..ops.wgsl import Consts
 from ..shapes import align
 from .device import Device
@@ -106,7 +106,7 @@ class _Lab:
         self, device: Device, name: str, resources: Sequence[Any], consts: Consts = (), **params: float
     ) -> None:
         self.device = device
-        kernel = kernels.load(name)
+        kernel = wgsl.load(name)
         bound = list(resources)
         if kernel.params is not None:
             uniform = device.buffer(16, "parameters")

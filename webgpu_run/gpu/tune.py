@@ -28,7 +28,7 @@ from ..formats.source import Span
 from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from ..graph.graph import Graph
 from ..graph.planner import Delta, Engine
-from ..ops import wgsl as kernels
+from ..ops import wgsl
 from ..ops.limits import GPU, PLAIN, Profile
 from ..shapes import Array
 from ..version import __version__
@@ -179,7 +179,7 @@ def remembered(adapter: Adapter) -> str | None:
 def _kernels_hash() -> str:
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(wgsl_dir().glob("linear_q4gsw_*.wgsl")):
-        digest.update(kernels.load(path.stem).source.encode())
+        digest.update(wgsl.load(path.stem).source.encode())
     return digest.hexdigest()
 
 

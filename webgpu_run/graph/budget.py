@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import ShapeError
-from ..ops import wgsl as kernels
+from ..ops import wgsl
 from ..ops.limits import Limits
 from ..ops.plan import Step
 from ..ops.spec import Args, Resource
@@ -117,7 +117,7 @@ def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:
 
 def _check_workgroup(node: Node, step: Step, limits: Limits) -> None:
     """Drivers may take a workgroup past the limits and then fail, or not: refuse it ourselves."""
-    count, shared = kernels.load(step.kernel).workgroup(step.consts)
+    count, shared = wgsl.load(step.kernel).workgroup(step.consts)
     what = f"{node.op.name} (node {node.index}): kernel {step.kernel}"
     if count > limits.max_invocations:
         raise ShapeError(f"{what} runs {count} invocations a workgroup, the adapter takes {limits.max_invocations}")
@@ -128,7 +128,7 @@ def _check_workgroup(node: Node, step: Step, limits: Limits) -> None:
 def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> Iterator[tuple[str, int, int, int]]:
     """Tensors that a step binds as storage, as (argument, value, bytes in all, bytes bound)."""
     windows, rename = dict(step.windows), dict(step.rename)
-    for binding in kernels.load(step.kernel).bindings(step.consts):
+    for binding in wgsl.load(step.kernel).bindings(step.consts):
         name = rename.get(binding.name, binding.name)
         v = node.tensors.get(name)
         if v is None and name in node.op.outs:

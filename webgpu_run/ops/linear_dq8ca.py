@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..shapes import Array, align, ceil_div, prod, rows_of
-from . import linear_q4gsw as q4linear
+from . import linear_q4gsw
 from .limits import Limits
 from .plan import Plan, Step, fold, need, unsupported
 from .q8 import EPS, qparams, rounded
@@ -65,14 +65,14 @@ def choose_qparams(a: Args, limits: Limits) -> Plan:
 
 
 def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return q4linear.reference(a, {**t, "x": rounded(t["x"], t["scale"], t["zero"])})
+    return linear_q4gsw.reference(a, {**t, "x": rounded(t["x"], t["scale"], t["zero"])})
 
 
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     """Qparams that belong to the rows, so that every step of the range is used."""
     x = rng.standard_normal(a["x"]).astype(np.float32)
     scale, zero = qparams(x)
-    return {**q4linear.make(a, rng), "x": x, "scale": scale, "zero": zero.astype(np.int8)}
+    return {**linear_q4gsw.make(a, rng), "x": x, "scale": scale, "zero": zero.astype(np.int8)}
 
 
 def _case(m: int, k: int, n: int, group: int, *live: int, bias: bool = False) -> Case:
@@ -102,20 +102,20 @@ def _reading(step: Step) -> Step:
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     """Room for the rounded rows, as far as the linear's windows over them reach."""
     ends = [w.offset + w.nbytes for s in _linear(a, limits).steps for name, w in s.windows if name == "x"]
-    inner = q4linear.resources(a, limits)
+    inner = linear_q4gsw.resources(a, limits)
     return {**inner, "rounded": Resource(max(prod(a["x"]) * 4 + 1024, *ends, 0))}
 
 
 def _linear(a: Args, limits: Limits) -> Plan:
     max_dims = {**a.max_dims, "out": a["out"]} if "out" in a else a.max_dims
-    return q4linear.linear_q4gsw(Args(a.dims, a.attrs, max_dims=max_dims, dtypes=a.dtypes), limits)
+    return linear_q4gsw.linear_q4gsw(Args(a.dims, a.attrs, max_dims=max_dims, dtypes=a.dtypes), limits)
 
 
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
     "x scale zero w! sums! scales! group:int bias?! -> out",
     reference=linear_reference,
-    pack=q4linear.pack,
+    pack=linear_q4gsw.pack,
     resources=resources,
     make=make,
     cases=(

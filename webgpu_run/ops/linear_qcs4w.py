@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, align
-from . import linear_q4gsw as q4linear
-from . import q4
+from . import linear_q4gsw, q4
 from .limits import Limits
 from .plan import Plan, need
 from .spec import Args, Case, Packed, Resource, op
@@ -38,11 +37,11 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
     n = a["w"][0]
     scales = np.zeros((1, align(n, 4)), np.float32)
     scales[0, :n] = t["scales"][:n]
-    return q4linear.pack(_grouped(a), {"w": turned(t["w"], a["x"][-1]), "scales": scales}, limits)
+    return linear_q4gsw.pack(_grouped(a), {"w": turned(t["w"], a["x"][-1]), "scales": scales}, limits)
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
-    return q4linear.resources(_grouped(a), limits)
+    return linear_q4gsw.resources(_grouped(a), limits)
 
 
 def _case(m: int, k: int, n: int, *live: int) -> Case:
@@ -56,11 +55,11 @@ def _case(m: int, k: int, n: int, *live: int) -> Case:
     reference=reference,
     pack=pack,
     resources=resources,
-    make=q4linear.make,
+    make=linear_q4gsw.make,
     cases=(_case(7, 64, 37, 1, 3), _case(3, 20, 8, 1)),
 )
 def linear_qcs4w(a: Args, limits: Limits) -> Plan:
     k, (n, half) = a["x"][-1], a["w"]
     need(half == (k + 1) // 2, f"weight rows have {half} bytes for K={k}")
     need(a["scales"] == (n,), f"scales have dims {list(a['scales'])} for {n} columns")
-    return q4linear.linear_q4gsw(_grouped(a), limits)
+    return linear_q4gsw.linear_q4gsw(_grouped(a), limits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..errors import ShapeError, UnsupportedError
 from ..shapes import Dims, ceil_div
-from . import wgsl as kernels
+from . import wgsl
 from .limits import Limits
 from .wgsl import Consts
 
@@ -55,7 +55,7 @@ class Step:
 
 @functools.lru_cache(maxsize=65536)
 def _packed(name: str, params: tuple[tuple[str, int | float | tuple[int, ...]], ...]) -> bytes:
-    return kernels.load(name).pack(dict(params))
+    return wgsl.load(name).pack(dict(params))
 
 
 @dataclass(frozen=True, slots=True)
