@@ -1,0 +1,56 @@
+"""The pages that lead through the code name files and functions that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "bench/README.md", "tests/README.md")
+TOP = ("webgpu_run", "wgsl", "tests", "bench", "docs", "examples")
+PATH = re.compile(rf"`((?:{'|'.join(TOP)})/[\w./-]*)`")
+SYMBOL = re.compile(r"`([A-Za-z_]\w*(?:\.\w+)*)`\s+in\s+`([\w/]+\.py)`")
+
+
+def wrong(text: str) -> list[str]:
+    """What a page names and the repository does not have."""
+    missing = [path for path in PATH.findall(text) if not (ROOT / path).exists()]
+    for name, path in SYMBOL.findall(text):
+        source = (ROOT / path).read_text() if (ROOT / path).is_file() else ""
+        defined = [re.search(rf"^\s*(?:def |class )?{part}\b", source, re.M) for part in name.split(".")]
+        if not all(defined):
+            missing.append(f"{name} in {path}")
+    return missing
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if (ROOT / p).exists()])
+def test_a_page_names_what_exists(page: str) -> None:
+    assert wrong((ROOT / page).read_text()) == []
+
+
+def test_the_map_names_every_package() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    packages = [p.name for p in (ROOT / "webgpu_run").iterdir() if (p / "__init__.py").exists()]
+    assert len(packages) >= 10
+    assert [name for name in packages if f"`webgpu_run/{name}/`" not in text] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in (ROOT / p for p in PAGES):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text() if page.exists() else ""):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see `webgpu_run/graph/none.py`",
+        "see `wgsl/none.wgsl`",
+        "`Engine.shrink` in `webgpu_run/graph/planner.py`",
+        "`resize` in `webgpu_run/graph/none.py`",
+    ],
+)
+def test_a_wrong_name_is_seen(text: str) -> None:
+    assert wrong(text)
