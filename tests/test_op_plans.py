@@ -8,7 +8,7 @@ import pytest
 
 from webgpu_run.errors import RunError, ShapeError
 from webgpu_run.graph.planner import Engine
-from webgpu_run.ops.limits import SOFTWARE, Limits
+from webgpu_run.ops.limits import PROFILES, SOFTWARE, Limits, Profile
 from webgpu_run.ops.spec import Case, Op, load_all
 from webgpu_run.shapes import prod
 
@@ -26,8 +26,8 @@ KINDS = (
 @pytest.mark.parametrize("limits", KINDS, ids=("gpu", "software", "small"))
 @pytest.mark.parametrize(("op", "case"), CASES)
 def test_resized_is_built(op: Op, case: Case, limits: Limits) -> None:
-    if not opcheck.runs(op, case, dataclasses.replace(limits, max_workgroups=65535)):
-        pytest.skip("has no kernel there")
+    if not opcheck.must_run(op, case, limits):
+        return
     if limits.max_workgroups == 7 and refused(op, case, limits):
         roomy = dataclasses.replace(limits, max_workgroups=65535)
         plans = Engine(opcheck.build(op, case).builder.graph(), roomy).plans
@@ -49,10 +49,24 @@ def refused(op: Op, case: Case, limits: Limits) -> bool:
 def test_expected_fields(op: Op, case: Case) -> None:
     """Routes by rule, grids just large enough for what their kernel says it serves, fields that fit their uniforms."""
     for limits in (*KINDS[:2], graphs.ANY):
-        if not opcheck.runs(op, case, limits):
+        if not opcheck.must_run(op, case, limits):
             continue
         for live in opcheck.lives(case):
             opcheck.check_expected(op, case, live, limits)
+
+
+@pytest.mark.parametrize("subgroups", [False, True])
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda p: p.name)
+def test_every_op_runs_where_it_must(profile: Profile, subgroups: bool) -> None:
+    limits = Limits(uniform_align=32, profile=profile, subgroups=subgroups)
+    ran = {
+        op.name for _, _, op, case in all_cases() if opcheck.must_run(op, case, limits) and planned(op, case, limits)
+    }
+    assert ran == {op.name for _, _, op, _ in all_cases() if profile in op.profiles}
+
+
+def planned(op: Op, case: Case, limits: Limits) -> bool:
+    return bool(op.plan(graphs.args_of(op, case), limits).outs)
 
 
 def test_every_op_has_a_case() -> None:
@@ -63,8 +77,6 @@ def test_every_op_has_a_case() -> None:
 @pytest.mark.parametrize(("op", "case"), [p for p in CASES if p.values[1].live])  # type: ignore[attr-defined]
 def test_dims_of_zero(op: Op, case: Case) -> None:
     """Whatever may vary may be nothing: then nothing is dispatched for it, or an error says why not."""
-    if not opcheck.runs(op, case, graphs.ANY):
-        pytest.skip("has no kernel there")
     one = opcheck.build(op, case)
     engine = Engine(one.builder.graph(), graphs.ANY)
     for live in case.live:

@@ -205,7 +205,7 @@ def main(argv: list[str]) -> int:
     for name, pairs in sorted(by_op.items()):
         tried: list[list[list[Plan]]] = []
         for machine in opcheck.machines(device):
-            here = [(op, case) for op, case in pairs if opcheck.runs(op, case, machine.limits)]
+            here = [(op, case) for op, case in pairs if opcheck.must_run(op, case, machine.limits)]
             plans = [opcheck.planned(op, case, machine.limits) for op, case in here]
             if not here or plans in tried:
                 continue

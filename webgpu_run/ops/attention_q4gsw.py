@@ -12,7 +12,7 @@ import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, rows_of
 from . import attention, linear_q4gsw, q4
-from .limits import Limits
+from .limits import SOFTWARE, Limits
 from .plan import Plan, Step, need
 from .spec import Args, Case, Packed, Resource, op
 
@@ -142,6 +142,7 @@ def _case(
     pack=pack,
     resources=resources,
     make=linear_q4gsw.make,
+    profiles=(SOFTWARE,),
     cases=(
         _case(11, 96, 4, 2, 32, 40, 0, 1, 2, 5),
         _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),

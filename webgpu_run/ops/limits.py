@@ -23,6 +23,7 @@ class Profile:
 GPU = Profile()
 SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1)
 PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False, fill=1)  # without subgroups
+PROFILES = (GPU, SOFTWARE, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)

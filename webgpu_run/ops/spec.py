@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..shapes import Array, Dims
-from .limits import Limits
+from .limits import PROFILES, Limits, Profile
 from .plan import Plan
 
 
@@ -119,6 +119,7 @@ class Op:
     make: Callable[[Case, np.random.Generator], dict[str, Array]] | None = None
     cases: tuple[Case, ...] = ()
     remember: Reference | None = None  # what the caches hold afterwards, where they are memory of the op's own
+    profiles: tuple[Profile, ...] = PROFILES  # machines that the op has kernels for; tests hold it to that
 
     def sized(self, count: int) -> Op:
         """With so many outputs, where the schema leaves their number to the call (`-> [out*]`)."""
