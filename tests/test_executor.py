@@ -156,8 +156,7 @@ def test_empty_dispatches_keep_their_neighbours_uniforms(device: Device) -> None
     runner.executor.prepare(Delta({0: dataclasses.replace(plan, steps=(idle, *plan.steps[1:]))}, {}, {}))
     runner.executor.commit()
     stats = CallStats()
-    runner.executor.upload(data, stats)
-    runner.executor.write_arena(stats)
+    runner.executor.make_ready(data, stats)
     (out,) = runner.executor.execute(stats)
     assert np.array_equal(out[4:], np.concatenate(data[1:]))
 

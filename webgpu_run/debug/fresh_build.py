@@ -12,7 +12,7 @@ from ..formats.vkgraph import VkTensor
 from ..gpu.callstats import CallStats
 from ..gpu.executor import Executor
 from ..graph.graph import Graph
-from ..graph.planner import Delta, Engine
+from ..graph.planner import Engine
 from ..runtime.model import Model
 from ..runtime.runner import Runner, Visitor
 from ..shapes import Array, Dims
@@ -56,13 +56,11 @@ class _Fresh:
         self.engine = Engine(self.graph, runner.engine.limits)
         self.executor = Executor(self.engine, runner.executor.device)
         self.executor.skip(frozenset((runner.pick.index,) if runner.pick else ()))
-        self._first = True
 
     def run(self, runner: Runner, inputs: Sequence[Array]) -> list[Array]:
         """This call's outputs, from the state the other graph is in; its plans must be those of the other."""
-        self.engine.resize(inputs, self._prepare)
-        self._first = False
-        self.executor.commit()
+        stats = CallStats()
+        self.executor.make_ready(inputs, stats)
         for node, plan, mine in zip(runner.graph.nodes, runner.engine.plans, self.engine.plans, strict=True):
             if plan != mine:
                 fields = [f.name for f in dataclasses.fields(plan) if getattr(plan, f.name) != getattr(mine, f.name)]
@@ -75,9 +73,6 @@ class _Fresh:
             size = source.texture.size
             encoder.copy_texture_to_texture({"texture": source.texture}, {"texture": target.texture}, size)
         device.submit(encoder)
-        stats = CallStats()
-        self.executor.upload(inputs, stats)
-        self.executor.write_arena(stats)
         return self.executor.execute(stats)
 
     def compare(self, runner: Runner) -> None:
@@ -93,11 +88,6 @@ class _Fresh:
             kind = np.dtype(np.float16 if mine.texture.format == "rgba16float" else np.float32)
             texels = [np.frombuffer(device.read_image(x), kind) for x in (other, mine)]
             same_bits(texels[0], texels[1], f"cache {k}")
-
-    def _prepare(self, delta: Delta) -> None:
-        if self._first:
-            delta = Delta({i: delta.plans.get(i, p) for i, p in enumerate(self.engine.plans)}, delta.dims, delta.syms)
-        self.executor.prepare(delta)
 
 
 def same_bits(out: Array, want: Array, what: str) -> None:

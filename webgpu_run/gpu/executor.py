@@ -91,6 +91,7 @@ class Executor:
         self._stamps = Stamps(device)
         self.readbacks: tuple[int, ...] = self.graph.output_ids
         self._skipped: frozenset[int] = frozenset()
+        self._first = True
         # an input that only SymInts are read from never has to reach the device
         self._inputs = {
             v
@@ -103,6 +104,25 @@ class Executor:
         """Leave these nodes out of the command stream: nothing that is read back may depend on them."""
         if nodes != self._skipped:
             self._skipped, self._stale = nodes, True
+
+    def make_ready(
+        self, inputs: Sequence[Array], stats: CallStats, on_device: Collection[int] = (), *, slots: bool = True
+    ) -> Delta:
+        """Resize to these inputs and bring the device up to date: commands, uniforms, and the inputs' live bytes.
+
+        A shape that is refused leaves everything as it was. `on_device` and `slots` are those of `upload` and
+        `write_arena`.
+        """
+        start, host = time.perf_counter_ns(), host_clock()
+        delta = self.engine.resize(inputs, self._prepare_first if self._first else self.prepare)
+        self.commit()
+        if self._first or delta.plans:
+            stats.compile_ns += time.perf_counter_ns() - start
+            stats.host_ns -= host_clock() - host
+        self._first = False
+        self.upload(inputs, stats, on_device)
+        self.write_arena(stats, slots=slots)
+        return delta
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -123,6 +143,11 @@ class Executor:
         self._pending = {i: self._make(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
         if self.limits.software:
             self._compile([c for commands in self._pending.values() for c in commands])
+
+    def _prepare_first(self, delta: Delta) -> None:
+        """The engine planned every node when it was built; those plans have no commands yet."""
+        plans = {i: delta.plans.get(i, plan) for i, plan in enumerate(self.engine.plans)}
+        self.prepare(Delta(plans, delta.dims, delta.syms))
 
     def _compile(self, commands: Sequence[_Command]) -> None:
         """A software driver compiles a kernel when it first runs: now, for no workgroups, rather than in a call."""
@@ -238,10 +263,12 @@ class Executor:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def upload(self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = ()) -> None:
-        """Live bytes of the inputs that the device reads, 64-bit ones narrowed; those of `there` it has, or will."""
+    def upload(self, inputs: Sequence[Array], stats: CallStats, on_device: Collection[int] = ()) -> None:
+        """Upload the live bytes of each input. 64-bit integers are narrowed to 32 bits. Inputs in `on_device` are
+        skipped.
+        """
         for v, array in zip(self.graph.input_ids, inputs, strict=True):
-            if v not in self._inputs or v in there:
+            if v not in self._inputs or v in on_device:
                 continue
             data = np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
             if data.nbytes:

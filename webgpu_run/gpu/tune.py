@@ -27,7 +27,7 @@ from ..errors import RunError
 from ..formats.source import Span
 from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from ..graph.graph import Graph
-from ..graph.planner import Delta, Engine
+from ..graph.planner import Engine
 from ..ops import wgsl
 from ..ops.limits import GPU, PLAIN, Profile
 from ..shapes import Array
@@ -121,12 +121,9 @@ class _Trial:
         engine = Engine(Graph(vk, lambda i: Span.of(constants[i].tobytes())), other.limits)
         self.executor, self.stats = Executor(engine, other), CallStats()
         self.times: list[float] = []
-        self.executor.prepare(Delta(dict(enumerate(engine.plans)), {}, {}))
-        self.executor.commit()
         x = vk.values[vk.input_ids[0]]
         assert isinstance(x, VkTensor)
-        self.executor.upload([np.ones(x.dims, np.float32)], self.stats)
-        self.executor.write_arena(self.stats)
+        self.executor.make_ready([np.ones(x.dims, np.float32)], self.stats)
         self.executor.execute(self.stats)  # the first run pays for more than itself
 
     def run(self) -> None:

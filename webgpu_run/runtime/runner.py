@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from ..formats import pte
-from ..gpu.callstats import CallStats, host_clock
+from ..gpu.callstats import CallStats
 from ..gpu.device import Device
 from ..gpu.executor import Executor, Ticket, Turn
 from ..gpu.residency import ProgressCallback
@@ -38,12 +37,11 @@ class Runner:
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})
         self.visitor: Visitor | None = None  # runs the prepared graph in the executor's place, to look at every node
-        self._first = True
 
     def call(self, inputs: Sequence[Array], stats: CallStats, *, timed: bool = False) -> list[Array]:
         """Resize to these inputs, run, and return the outputs at their live shapes."""
         inputs = [*inputs, GREEDY] if self.pick else inputs
-        self._ready(inputs, stats)
+        self.delta = self.executor.make_ready(inputs, stats)
         self.executor.skip(frozenset((self.pick.index,) if self.pick else ()))
         self.executor.readbacks = self.graph.output_ids
         if self.visitor:
@@ -63,10 +61,11 @@ class Runner:
         feed = ((chosen, ids),)
         there = {ids} if fed else set()
         if len(steps) == 1:
-            self._ready(first, stats, there)
+            self.delta = self.executor.make_ready(first, stats, there)
             turns = [Turn(feed if fed else ())]
         else:  # plans that fit the last fit them all, and slots and words are each one's own
-            self._ready([first[0], *last[1:]], stats, there | {how}, slots=False)
+            inputs = [first[0], *last[1:]]
+            self.delta = self.executor.make_ready(inputs, stats, there | {how}, slots=False)
             turns = [
                 Turn(feed if fed or k else (), self.engine.moved(given), ((how, given[-1]),))
                 for k, given in enumerate(steps)
@@ -74,22 +73,3 @@ class Runner:
         self.executor.skip(frozenset())
         self.executor.readbacks = (chosen,)
         return self.executor.submit(stats, timed=timed, turns=turns)
-
-    def _ready(
-        self, inputs: Sequence[Array], stats: CallStats, there: Collection[int] = (), *, slots: bool = True
-    ) -> None:
-        start, host = time.perf_counter_ns(), host_clock()
-        self.delta = self.engine.resize(inputs, self._prepare)
-        self.executor.commit()
-        if self._first or self.delta.plans:
-            stats.compile_ns += time.perf_counter_ns() - start
-            stats.host_ns -= host_clock() - host
-        self._first = False
-        self.executor.upload(inputs, stats, there)
-        self.executor.write_arena(stats, slots=slots)
-
-    def _prepare(self, delta: Delta) -> None:
-        if self._first:  # nothing has been prepared yet: build made the plans, this makes what they need
-            plans = {i: delta.plans.get(i, plan) for i, plan in enumerate(self.engine.plans)}
-            delta = Delta(plans, delta.dims, delta.syms)
-        self.executor.prepare(delta)
