@@ -1,4 +1,4 @@
-"""The outside of .pte and .ptd files: identifier, header, segments and the data found by name."""
+"""The outer structure of .pte and .ptd files: identifier, header, segments and named data."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .flatbuffer import Path, Reader, Record
 from .schema import PTD, PTE, Schema
 from .source import Source, Span, looks_like
 
-HEAD = 64
+HEAD = 64  # bytes of a file that hold its identifier and header
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """An opened file: its root record, and its segments checked to lie inside it."""
+    """An open file: its root record, and its segments, which were checked to lie inside the file."""
 
     source: Source
     reader: Reader
@@ -26,7 +26,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Where the parts of a file are."""
+    """Where the program and the segments are in a file, in bytes."""
 
     program_size: int
     segment_base: int
@@ -34,7 +34,7 @@ class _Header:
 
 
 def open_pte(source: Source) -> Container:
-    """A .pte file, or an error that says what the file looks like instead."""
+    """Open a .pte file. If it is something else, the error says what it looks like."""
     head = _head(source, b"ET12", ".pte")
     return _container(source, PTE, "Program", _pte_header(source, head))
 
@@ -109,7 +109,7 @@ def _named(reader: Reader, root: Record, path: Path, segments: tuple[Span, ...])
 
 
 def open_ptd(source: Source) -> Container:
-    """A .ptd data file."""
+    """Open a .ptd data file."""
     head = _head(source, b"FT01", ".ptd")
     if head[8:12] != b"FH01" or len(head) < 48 or int.from_bytes(head[12:16], "little") < 40:
         raise FormatError(f"bad .ptd header at byte 0x8 ({source.name})")

@@ -1,7 +1,8 @@
-"""A checked FlatBuffer reader: bytes and a schema in, plain records out, or a FormatError that names byte and path.
+"""A checked FlatBuffer reader.
 
-Every offset is proved to stay inside the buffer before it is followed; depth, tables and bytes visited have budgets,
-so a hostile file costs no more than an honest one of its size.
+It turns bytes and a schema into plain records, or raises a FormatError that names the byte and the path of the field.
+Every offset is checked to stay inside the buffer before it is followed. Nesting depth, the number of tables and the
+number of bytes visited have budgets, so a hostile file costs no more to read than an honest file of the same size.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from .schema import SCALARS, SIZES, Field, Schema, Table
 MAX_DEPTH = 64
 MAX_TABLES = 1_000_000
 MAX_VISITS = 8
-RECORD_COST = 16  # what a table weighs beside its bytes, so that many empty ones are not free
+RECORD_COST = 16  # charged per table in addition to its bytes, so that empty tables are not free
 
-Record = dict[str, Any]  # field name -> value; "@" is the table's position
+Record = dict[str, Any]  # field name -> value; "@" -> the table's position in the buffer
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -27,7 +28,7 @@ _SCALAR = {name: struct.Struct("<" + code) for name, code in SCALARS.items()}
 
 
 class Path(NamedTuple):
-    """Where we are, as links to the root: spelled out only when there is an error to tell."""
+    """The path of a field, as a link to its parent. It becomes text only when an error message needs it."""
 
     parent: Path | None
     step: str | int
@@ -39,15 +40,15 @@ class Path(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What one vtable says about one kind of table: only the fields that are present."""
+    """A vtable read as one kind of table: its sizes and the fields that are present."""
 
     vtable_size: int
     table_size: int
-    fields: tuple[tuple[Field, int, int], ...]  # field, offset, offset of the union tag (0: not a union)
+    fields: tuple[tuple[Field, int, int], ...]  # field, offset, offset of the union tag (0 if not a union)
 
 
 class Reader:
-    """Reads tables of one FlatBuffer; `base` is where its first byte is in the file, for messages."""
+    """Reads the tables of one FlatBuffer. `base` is the file offset of its first byte, for error messages."""
 
     def __init__(self, data: bytes, schema: Schema, *, base: int = 0) -> None:
         self.data = data
@@ -62,11 +63,11 @@ class Reader:
         }
 
     def root(self, table: str, path: Path) -> Record:
-        """The record of the root table, whose offset is the buffer's first word."""
+        """Read the root table. The first word of the buffer is its offset."""
         return self._table(self._follow(0, path), self.schema.tables[table], path, 1)
 
     def error(self, what: str, pos: int | Record, path: Path, kind: type[RunError] = FormatError) -> RunError:
-        """The error for something wrong at a position, or at the table of a record."""
+        """Build the error for a fault at a position, or at the table that a record was read from."""
         at = pos if isinstance(pos, int) else int(pos["@"])
         return kind(f"{what} at byte {self.base + at:#x} ({path})")
 
@@ -98,19 +99,19 @@ class Reader:
             raise self.error(f"bad table size {table_size}", vtable, path)
         offsets = struct.unpack_from(f"<{vtable_size // 2 - 2}H", self.data, vtable + 4)
         fields: list[tuple[Field, int, int]] = []
-        taken: list[tuple[int, int]] = [(0, 4)]
+        ranges: list[tuple[int, int]] = [(0, 4)]  # bytes of the table that are in use; the first 4 point to the vtable
         for field in table.fields:
             at = field.slot + 1 if field.kind == "union" else field.slot
             offset = offsets[at] if at < len(offsets) else 0
             tag = offsets[field.slot] if field.kind == "union" and field.slot < len(offsets) else 0
             if offset:
-                taken.append((offset, offset + (SIZES[field.type] if field.kind == "scalar" else 4)))
+                ranges.append((offset, offset + (SIZES[field.type] if field.kind == "scalar" else 4)))
             if tag:
-                taken.append((tag, tag + 1))
+                ranges.append((tag, tag + 1))
             if offset or tag:
                 fields.append((field, offset, tag))
-        taken.sort()
-        if taken[-1][1] > table_size or any(a[1] > b[0] for a, b in itertools.pairwise(taken)):
+        ranges.sort()
+        if ranges[-1][1] > table_size or any(a[1] > b[0] for a, b in itertools.pairwise(ranges)):
             raise self.error("vtable fields overlap or leave the table", vtable, path)
         return _Layout(vtable_size, table_size, tuple(fields))
 
@@ -176,6 +177,7 @@ class Reader:
         )
 
     def _vector(self, at: int, stride: int, path: Path) -> tuple[int, int]:
+        """Position of the first element, and the number of elements."""
         pos = self._follow(at, path)
         self._need(pos, 4, 4, path)
         count: int = _U32.unpack_from(self.data, pos)[0]

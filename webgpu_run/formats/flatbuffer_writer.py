@@ -1,4 +1,4 @@
-"""Records and a schema in, FlatBuffer bytes out: the reverse of `flat`."""
+"""Writes records as FlatBuffer bytes: the reverse of `flatbuffer`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METHOD = {
 
 
 def write(schema: Schema, table: str, record: Record, identifier: bytes) -> bytes:
-    """The finished buffer; a field that the record does not have, or has as None, is left out."""
+    """Serialize a record. Fields that are missing or None are omitted."""
     builder = Builder(1024)
     root = _table(builder, schema, schema.tables[table], record)
     builder.Finish(root, identifier)

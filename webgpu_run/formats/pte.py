@@ -1,6 +1,6 @@
-"""What is in a .pte, as plain frozen dataclasses: the program, its methods, delegates and where the constants are.
+"""The content of a .pte file as plain frozen dataclasses: the program, its methods and delegates, and its constants.
 
-`load` checks everything it hands out, and reads the program part of the file only: weights stay on disk as spans.
+`load` checks everything it returns. It reads only the program part of the file; weights stay on disk, as spans.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VULKAN = "VulkanBackend"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Where a planned tensor lives: a byte offset in one of the method's non-constant buffers."""
+    """The place of a memory-planned tensor: a byte offset in one of the method's non-constant buffers."""
 
     memory_id: int
     offset: int
@@ -27,25 +27,25 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of the program; `dims` are upper bounds where `dynamism` is not static."""
+    """A tensor of the program. `dims` are upper bounds unless `dynamism` is static."""
 
-    dtype: str  # numpy name where numpy has one: float32, int64, bool, ...
+    dtype: str  # the numpy name if numpy has the type: float32, int64, bool, ...
     dims: tuple[int, ...]
     dim_order: tuple[int, ...] = ()
     dynamism: str = "static"  # static, bound, unbound
-    data: Span | None = None  # its constant, or initial, bytes
+    data: Span | None = None  # the bytes of a constant, or the initial bytes of a mutable tensor
     allocation: Allocation | None = None
-    name: str = ""  # fully qualified, where the exporter kept it
+    name: str = ""  # the fully qualified name, if the exporter kept it
 
     @property
     def constant(self) -> bool:
-        """It has bytes in the file and nothing writes it."""
+        """True if the tensor has bytes in the file and no instruction can write to it."""
         return self.data is not None and self.allocation is None
 
 
 @dataclass(frozen=True, slots=True)
 class TensorList:
-    """Value ids; -1 (in an optional list) means none."""
+    """Ids of tensors. In an optional list, -1 means no tensor."""
 
     items: tuple[int, ...]
     optional: bool = False
@@ -56,7 +56,7 @@ EValue = None | bool | int | float | str | Tensor | IntList | DoubleList | BoolL
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A CPU kernel, by its registered name such as `aten::add.out`."""
+    """Call a CPU kernel by its registered name, such as `aten::add.out`."""
 
     op: str
     args: tuple[int, ...]
@@ -64,7 +64,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """Runs a delegate: its inputs, then its outputs."""
+    """Run a delegate. `args` are its inputs, then its outputs."""
 
     delegate: int
     args: tuple[int, ...]
@@ -99,7 +99,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A part of a method given to a backend; `graph` only where that backend is Vulkan."""
+    """A part of a method that a backend runs. `graph` is set only if the backend is Vulkan."""
 
     id: str
     compile_specs: tuple[tuple[str, bytes], ...]
@@ -108,13 +108,13 @@ class Delegate:
     constants: tuple[Span, ...] = ()
 
     def constant(self, k: int) -> Span:
-        """The bytes of the graph's constant k, at least as many as its tensors need."""
+        """The bytes of the graph's constant k. There are at least as many as its tensors need."""
         return self.constants[k]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One entry point: values, and chains of instructions over them."""
+    """One entry point: its values, and the chains of instructions that work on them."""
 
     name: str
     inputs: tuple[int, ...]
@@ -127,32 +127,32 @@ class Method:
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        """Those of all chains, in order."""
+        """The instructions of all chains, in order."""
         return tuple(step for chain in self.chains for step in chain.instructions)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A loaded .pte; `named` also holds the data of the .ptd files it was loaded with."""
+    """A loaded .pte file. `named` includes the data of the .ptd files that were loaded with it."""
 
     version: int
     methods: tuple[Method, ...]
     segments: tuple[Span, ...] = ()
     named: Mapping[str, Span] = field(default_factory=dict)
-    constants: tuple[Span, ...] = ()  # of CPU kernels; entry 0 is reserved
+    constants: tuple[Span, ...] = ()  # for CPU kernels; entry 0 is reserved
     path: str = ""
     file_size: int = 0
     program_size: int = 0
 
     @property
     def metadata(self) -> dict[str, object]:
-        """What the constant methods return: a scalar, or a list where there are several outputs."""
-        found: dict[str, object] = {}
+        """What the constant methods return: a scalar for one output, a list for several outputs."""
+        metadata: dict[str, object] = {}
         for method in self.methods:
             if _is_constant(method):
                 values = [_plain(method.values[i], method) for i in method.outputs]
-                found[method.name] = values[0] if len(values) == 1 else values
-        return found
+                metadata[method.name] = values[0] if len(values) == 1 else values
+        return metadata
 
     @property
     def entry_points(self) -> tuple[Method, ...]:
@@ -160,7 +160,7 @@ class Program:
         return tuple(method for method in self.methods if not _is_constant(method))
 
     def method(self, name: str | None = None) -> Method:
-        """The method of this name; by default `forward`, or the only one there is."""
+        """The method of this name. The default is `forward`, or the only method of the file."""
         methods = self.entry_points
         for method in methods:
             if method.name == (name or "forward"):
@@ -181,7 +181,7 @@ def _is_constant(method: Method) -> bool:
 
 
 def _plain(value: EValue, method: Method) -> object:
-    """As Python has it; the items of an IntList are ids of the values that hold the numbers."""
+    """A value as a plain Python object. The items of an IntList are ids of the values that hold the numbers."""
     if isinstance(value, IntList):
         if any(not 0 <= i < len(method.values) for i in value.items):
             raise FormatError(f"a list of {method.name} names values that it does not have")
@@ -190,7 +190,10 @@ def _plain(value: EValue, method: Method) -> object:
 
 
 def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | None = None) -> Program:
-    """The program of a .pte file, external weights from these .ptd files (None: those beside it, if it needs any)."""
+    """Load a .pte file, with external weights from the .ptd files `data`.
+
+    If `data` is None and weights are missing, the .ptd files beside the model are used.
+    """
     from . import pte_reader
     from .source import FileSource
 
@@ -200,16 +203,16 @@ def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | 
     except MissingDataError as error:
         missing = error
     for folder in assets.folders(path) if data is None else ():
-        if beside := sorted(folder.glob("*.ptd")):
+        if ptd_files := sorted(folder.glob("*.ptd")):
             try:
-                return pte_reader.read(source, [FileSource(extra) for extra in beside])
+                return pte_reader.read(source, [FileSource(extra) for extra in ptd_files])
             except MissingDataError as error:
                 missing = error
     raise MissingDataError(str(missing), hint="put the .ptd files beside the model, or name them: --data") from None
 
 
 def loads(content: bytes, data: Sequence[bytes] = ()) -> Program:
-    """The same for files that are in memory."""
+    """Load files whose bytes are in memory."""
     from . import pte_reader
     from .source import BytesSource
 

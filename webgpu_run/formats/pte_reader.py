@@ -1,4 +1,4 @@
-"""Reads .pte and .ptd files into `pte` dataclasses; every index, size and sum is checked before it is used."""
+"""Reads .pte and .ptd files into the dataclasses of `pte`. Every index, size and sum is checked before it is used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .source import Source, Span
 from .vkgraph import BoolList, DoubleList, IntList
 from .vkgraph_reader import MAX_NBYTES, MAX_RANK, nbytes_of, read_blob
 
-# code -> name, bytes an element
+# code -> name, bytes per element
 SCALAR_TYPES = {
     0: ("uint8", 1),
     1: ("int8", 1),
@@ -60,7 +60,7 @@ KNOWN_VERSION = 0
 
 
 def read(source: Source, data: Sequence[Source] = ()) -> Program:
-    """The checked program of a .pte, its named data joined with that of the .ptd files."""
+    """Read and check a .pte file. The named data of the .ptd files in `data` is added to its own."""
     file = container.open_pte(source)
     reader, root, path = file.reader, file.root, file.path
     if root["version"] != KNOWN_VERSION:
@@ -91,7 +91,7 @@ def read(source: Source, data: Sequence[Source] = ()) -> Program:
 
 
 class _Shared:
-    """What all methods of a file share: its segments, named data and constants."""
+    """The parts of a file that all its methods share: segments, named data and constants."""
 
     def __init__(self, file: Container, named: dict[str, Span]) -> None:
         source, root, path = file.source, file.root, file.path
@@ -120,7 +120,7 @@ class _Shared:
 
 
 class _Plan:
-    """One execution plan being read."""
+    """The state of reading one execution plan."""
 
     def __init__(self, shared: _Shared, record: Record, path: Path) -> None:
         self.shared = shared
@@ -165,14 +165,14 @@ class _Plan:
                 raise self._error(f"value {value} of {self.count}", record, *steps, k)
         return ids
 
-    def _check_list(self, i: int, held: TensorList, values: tuple[EValue, ...]) -> None:
+    def _check_list(self, i: int, tensors: TensorList, values: tuple[EValue, ...]) -> None:
         record = self.record["values"][i]
-        for k, item in enumerate(held.items):
-            if item == -1 and held.optional:
+        for k, item in enumerate(tensors.items):
+            if item == -1 and tensors.optional:
                 continue
             if not 0 <= item < self.count:
                 raise self._error(f"value {item} of {self.count}", record, "values", i, "items", k)
-            if not (isinstance(values[item], Tensor) or (held.optional and values[item] is None)):
+            if not (isinstance(values[item], Tensor) or (tensors.optional and values[item] is None)):
                 raise self._error(f"value {item} is not a tensor", record, "values", i, "items", k)
 
     def _value(self, i: int, record: Record) -> EValue:

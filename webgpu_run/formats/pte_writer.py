@@ -1,4 +1,4 @@
-"""Writes .pte and .ptd files from `pte` dataclasses: what is written reads back equal."""
+"""Writes .pte and .ptd files from the dataclasses of `pte`. What is written reads back equal."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from .vkgraph_writer import blob_of, plain_value
 
 SEGMENT_ALIGNMENT = 128
 TENSOR_ALIGNMENT = 16
-PTD_HEADER = 48  # 40 bytes, padded so that what follows stays aligned
+PTD_HEADER = 48  # the header has 40 bytes; the padding keeps the FlatBuffer aligned
 _SCALAR_CODES = {name: code for code, (name, _) in SCALAR_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file as its parts: each span at its offset, zeros between."""
+    """A file as (offset, span) parts in order, with zeros between them."""
 
     parts: tuple[tuple[int, Span], ...]
     size: int
 
     def chunks(self, nbytes: int = 1 << 20) -> Iterator[bytes]:
-        """The file's bytes in order, a piece at a time."""
+        """The bytes of the file in order, in pieces of at most `nbytes`."""
         at = 0
         for offset, span in self.parts:
             yield bytes(offset - at)
@@ -53,12 +53,12 @@ class Layout:
 
 
 def dumps(program: Program, *, header: int = 32, inline: bool = False) -> bytes:
-    """The bytes of a .pte file; see `layout`."""
+    """Serialize a .pte file; `layout` explains the parameters."""
     return b"".join(layout(program, header=header, inline=inline).chunks())
 
 
 def write(path: str | os.PathLike[str], program: Program, *, header: int = 32, inline: bool = False) -> None:
-    """A .pte file, complete or not there at all; see `layout`."""
+    """Write a .pte file. It appears under its name only when it is complete; `layout` explains the parameters."""
     temporary = f"{os.fspath(path)}.{os.getpid()}.tmp"
     try:
         with open(temporary, "wb") as file:
@@ -71,7 +71,11 @@ def write(path: str | os.PathLike[str], program: Program, *, header: int = 32, i
 
 
 def layout(program: Program, *, header: int = 32, inline: bool = False) -> Layout:
-    """Where everything goes: `header` is 32, 24, or 0 for a file without segments; `inline` keeps delegates inside."""
+    """Plan a .pte file.
+
+    `header` is the size of the extended header: 32, 24, or 0 for a file without segments. With `inline`, delegates
+    are stored inside the FlatBuffer, not in segments.
+    """
     if header not in (0, 24, 32) or (header == 0 and (program.named or not inline)):
         raise UsageError("a header of 24 or 32 bytes, or 0 with inline delegates and no named data")
     out = _Program(segmented=header > 0, inline=inline)
@@ -97,7 +101,7 @@ def layout(program: Program, *, header: int = 32, inline: bool = False) -> Layou
 
 
 def ptd(named: Mapping[str, bytes]) -> bytes:
-    """A .ptd data file that holds these."""
+    """Serialize a .ptd data file with this named data."""
     spans = [Span.of(data) for data in named.values()]
     offsets, size = _place(spans, SEGMENT_ALIGNMENT)
     record: Record = {
@@ -149,7 +153,7 @@ def _place(spans: list[Span], alignment: int) -> tuple[list[int], int]:
 
 @dataclass(slots=True)
 class _Program:
-    """What the plans refer to, gathered while they are turned into records."""
+    """Constants, delegates and segments, collected while the methods are turned into records."""
 
     segmented: bool
     inline: bool

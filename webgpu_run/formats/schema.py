@@ -1,7 +1,7 @@
 """The FlatBuffer layouts of .pte, .ptd and VkGraph files as data, shared by the reader and the writer.
 
-One line a table, its fields in slot order. `[x]` is a vector, `blob` a byte vector that is never copied, `=n` a
-default; a field whose type is a union takes two slots, the tag and the table.
+One line per table, with the fields in slot order. `[x]` is a vector of x. `blob` is a byte vector that is read as
+(offset, length) and never copied. `=n` gives a default. A field whose type is a union takes two slots: tag and table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SIZES = {"bool": 1, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "f
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `type` is a scalar, table or union name (the element's, for a vector)."""
+    """One field of a table. `type` names a scalar, table or union; for a vector, the type of its elements."""
 
     name: str
     slot: int
@@ -33,14 +33,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A set of tables and unions; `unions` lists table names by tag, tag 0 being none."""
+    """A set of tables and unions. `unions` lists table names by tag; tag 0 means no value."""
 
     tables: dict[str, Table]
     unions: dict[str, tuple[str, ...]]
 
 
 def parse(text: str) -> Schema:
-    """The schema written in the notation above."""
+    """Parse a schema in the notation described at the top of this module."""
     lines = [line.split() for line in text.strip().splitlines()]
     unions = {words[1]: ("", *words[2:]) for words in lines if words[0] == "union"}
     tables = {words[0]: _table(words, unions) for words in lines if words[0] != "union"}

@@ -1,4 +1,8 @@
-"""Files as checked byte ranges: read on demand, never mapped, so a file that shrinks is an error, not a signal."""
+"""Files as checked byte ranges.
+
+Bytes are read on demand. Files are never memory-mapped, because reading a mapped file that has been truncated raises
+SIGBUS; a short read is an error we can report.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from ..errors import FormatError
 
 
 class Source(Protocol):
-    """Something bytes can be read from; a read past `size` or of a file cut short is a FormatError."""
+    """Something to read bytes from. Reading past `size`, or past the end of a truncated file, raises FormatError."""
 
     @property
     def name(self) -> str: ...
@@ -21,7 +25,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """An open file; its size is what it was when it was opened."""
+    """An open file. `size` is the size at the time it was opened."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
@@ -38,7 +42,7 @@ class FileSource:
         self.size = stat.st_size
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """Exactly these bytes."""
+        """Read exactly `nbytes` bytes at `offset`."""
         parts: list[bytes] = []
         while nbytes > 0:
             try:
@@ -66,7 +70,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class BytesSource:
-    """Bytes in memory, as if they were a file."""
+    """Bytes in memory, with the interface of a file."""
 
     data: bytes = field(repr=False)
     name: str = "<memory>"
@@ -76,7 +80,7 @@ class BytesSource:
         return len(self.data)
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """Exactly these bytes."""
+        """Read exactly `nbytes` bytes at `offset`."""
         part = self.data[offset : offset + nbytes]
         if len(part) != nbytes:
             raise FormatError(f"data ends at byte {len(self.data):#x} ({self.name})")
@@ -85,33 +89,33 @@ class BytesSource:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of a source that was checked to lie inside it; its bytes are read only when asked for."""
+    """A byte range that was checked to lie inside its source. The bytes are read only when `read` is called."""
 
     source: Source = field(repr=False)
     offset: int
     nbytes: int
 
     def read(self, start: int = 0, nbytes: int | None = None) -> bytes:
-        """`nbytes` bytes from `start`, by default all that follow."""
+        """Read `nbytes` bytes from `start`; by default, all bytes from `start` to the end."""
         nbytes = self.nbytes - start if nbytes is None else nbytes
         if start < 0 or nbytes < 0 or start + nbytes > self.nbytes:
             raise FormatError(f"bytes {start}..{start + nbytes} of a range of {self.nbytes} ({self.source.name})")
         return self.source.read(self.offset + start, nbytes)
 
     def part(self, start: int, nbytes: int) -> Span:
-        """A smaller range of this one."""
+        """A sub-range of this range."""
         if start < 0 or nbytes < 0 or start + nbytes > self.nbytes:
             raise FormatError(f"bytes {start}..{start + nbytes} of a range of {self.nbytes} ({self.source.name})")
         return Span(self.source, self.offset + start, nbytes)
 
     @staticmethod
     def of(data: bytes) -> Span:
-        """A span over bytes in memory."""
+        """A span of all of `data`."""
         return Span(BytesSource(data), 0, len(data))
 
 
 def looks_like(head: bytes) -> str | None:
-    """What a file that is not a .pte seems to be, from its first bytes; None when it cannot be told."""
+    """Guess from its first bytes what a file that is not a .pte contains; None if nothing matches."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
     if head[4:8] == b"FT01":
         return "a .ptd data file (weights of a .pte, not a model)"
@@ -141,7 +145,7 @@ def _is_utf8(head: bytes) -> bool:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        return error.start > len(head) - 4  # the last character may be cut
+        return error.start > len(head) - 4  # the end of `head` may split a character
     return True
 
 

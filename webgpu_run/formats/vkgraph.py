@@ -1,7 +1,8 @@
 """The VkGraph inside a Vulkan delegate, as plain frozen dataclasses.
 
 A value is one of: None (Null), bool, int, float, str, VkTensor, IntList, DoubleList, BoolList, ValueList, SymInt.
-Scalars arrive deduplicated by the exporter, so readers must accept int, float and bool interchangeably.
+The exporter deduplicates scalars that compare equal (1, 1.0 and True), so readers must accept int, float and bool
+interchangeably.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class VkTensor:
-    """A tensor: `dims` are upper bounds; `constant_id` < 0 when it is not a constant."""
+    """A tensor. `dims` are upper bounds; `constant_id` is negative if the tensor is not a constant."""
 
     dtype: str  # numpy name: float32, float16, int32, int8, uint8, bool
     dims: tuple[int, ...]
     constant_id: int = -1
     mem_obj_id: int = -1
-    staging_dtype: str | None = None  # what the host sees; None: same as dtype
+    staging_dtype: str | None = None  # dtype on the host; None means the same as `dtype`
     storage: str = "DEFAULT_STORAGE"
     layout: str = "DEFAULT_LAYOUT"
 
 
 @dataclass(frozen=True, slots=True)
 class SymInt:
-    """A symbolic integer: its value is set per call."""
+    """A symbolic integer. Its value is set in each call."""
 
     init: int = 0
 
@@ -46,7 +47,7 @@ class BoolList:
 
 @dataclass(frozen=True, slots=True)
 class ValueList:
-    """Ids of other values: multi-output ops, dynamic view shapes, index lists."""
+    """Ids of other values. Used for multi-output ops, dynamic view shapes and index lists."""
 
     items: tuple[int, ...]
 
@@ -56,7 +57,7 @@ Value = None | bool | int | float | str | VkTensor | SymInt | IntList | DoubleLi
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """One op of the chain; the last arg is the output."""
+    """One op of the chain. Arguments are value ids; the last one is the output."""
 
     node_id: int
     name: str
@@ -65,7 +66,7 @@ class OperatorCall:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Where a constant's bytes are: inline at `offset` of the delegate's bytes, or under `key` in named data."""
+    """Where the bytes of a constant are: at `offset` in the delegate's constants, or in the named data under `key`."""
 
     length: int
     offset: int | None = None

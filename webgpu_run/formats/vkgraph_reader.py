@@ -1,4 +1,7 @@
-"""Reads the VkGraph of a Vulkan delegate and checks it: ids, ranks, sizes, and that the chain is in execution order."""
+"""Reads the VkGraph of a Vulkan delegate.
+
+Checks ids, ranks and sizes, and that every op of the chain reads only values that were written before it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ LAYOUTS = {
     255: "DEFAULT_LAYOUT",
 }
 DTYPE_UNSET = 127
-NAMED = 2**64 - 1  # the offset of a constant that is found by its name
+NAMED = 2**64 - 1  # the `offset` of a constant whose bytes are in the named data
 MAX_RANK = 8
 MAX_NBYTES = 2**63 - 1
 
@@ -46,24 +49,24 @@ HEADER_SIZE = 30
 
 @dataclass(frozen=True, slots=True)
 class VkBlob:
-    """A parsed delegate blob: the graph, and every constant resolved to its bytes."""
+    """A parsed delegate: its graph, and the bytes of every constant."""
 
     graph: VkGraph
     constants: tuple[Span, ...]
 
 
 def nbytes_of(dims: tuple[int, ...], itemsize: int) -> int:
-    """Bytes of a contiguous tensor."""
+    """Size in bytes of a contiguous tensor."""
     return math.prod(dims) * itemsize
 
 
 def tensor_nbytes(tensor: VkTensor) -> int:
-    """Bytes a tensor takes at its largest shape."""
+    """Size in bytes of a tensor at its largest shape."""
     return nbytes_of(tensor.dims, ITEMSIZE[tensor.dtype])
 
 
 def read_blob(blob: Span, path: Path, named: Callable[[str], Span | None]) -> VkBlob:
-    """The graph of a delegate's bytes; `named` finds the constants that live outside of it."""
+    """Read and check a delegate. `named` looks up the constants that are stored outside the delegate."""
     where = Path(path, "VkGraph")
     reader, inline = _open(blob, where)
     root = reader.root("VkGraph", where)
@@ -122,14 +125,14 @@ def _constants(
 
 
 class _Graph:
-    """One graph being read: the records, and what errors need to say where."""
+    """The state of reading one graph: its records, and the path for error messages."""
 
     def __init__(self, reader: Reader, root: Record, path: Path) -> None:
         self.reader = reader
         self.root = root
         self.path = path
         self.count = len(root["values"])
-        self.empty: dict[int, RunError] = {}
+        self.empty: dict[int, RunError] = {}  # value id -> the error to raise if the empty tensor is used
 
     def read(self) -> VkGraph:
         root = self.root
@@ -189,7 +192,7 @@ class _Graph:
                 error = self._error(f"bad dim {dim}", table, *where, "dims", axis, kind=ShapeError)
                 if dim:
                     raise error
-                self.empty[i] = error  # the exporter writes such tensors for outputs that nothing uses
+                self.empty[i] = error  # not raised yet: the exporter writes empty tensors for outputs that nothing uses
         if nbytes_of(dims, ITEMSIZE[dtype]) > MAX_NBYTES:
             raise self._error(f"dims {list(dims)} overflow 2^63 bytes", table, *where, "dims", kind=ShapeError)
         if table["constant_id"] >= len(self.root["constants"]):
@@ -262,9 +265,10 @@ class _Graph:
                     raise self._error(f"no op writes output value {item}", self.root, "output_ids", k)
 
 
-def _items(graph: VkGraph, value: int) -> tuple[int, ...]:
-    held = graph.values[value]
-    return held.items if isinstance(held, ValueList) else (value,)
+def _items(graph: VkGraph, value_id: int) -> tuple[int, ...]:
+    """The ids in a ValueList, or the id itself for any other value."""
+    value = graph.values[value_id]
+    return value.items if isinstance(value, ValueList) else (value_id,)
 
 
 _LISTS: dict[str, Callable[..., Value]] = {

@@ -1,4 +1,4 @@
-"""Writes the VkGraph of a delegate, and wraps a graph as the simplest program that runs it."""
+"""Writes the VkGraph of a delegate, and wraps a graph in the simplest program that runs it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .vkgraph_reader import DTYPE_UNSET, DTYPES, HEADER_SIZE, ITEMSIZE, LAYOUTS,
 _DTYPE_CODES = {name: code for code, name in DTYPES.items()}
 _STORAGE_CODES = {name: code for code, name in STORAGES.items()}
 _LAYOUT_CODES = {name: code for code, name in LAYOUTS.items()}
-_BODY = 32  # where the graph starts in a delegate, aligned
+_BODY = 32  # offset of the graph in a delegate: the header size, rounded up for alignment
 
 
 def blob_of(graph: VkGraph, constants: Sequence[Span]) -> bytes:
-    """A delegate's bytes: the graph, then the constants that are not found by name."""
+    """Serialize a delegate: header, graph, then the constants that are not in the named data."""
     flat = flatbuffer_writer.write(VK, "VkGraph", _graph(graph), b"VK00")
     inline = bytearray()
     for constant, span in zip(graph.constants, constants, strict=True):
@@ -71,7 +71,7 @@ def _value(value: Value) -> tuple[str, Record]:
 
 
 def plain_value(value: Any) -> tuple[str, Record]:
-    """The kinds of value that programs and graphs spell alike, as union tag and record."""
+    """Union tag and record of a value whose kind has the same schema in programs and graphs."""
     if value is None:
         return "Null", {}
     if isinstance(value, bool):
@@ -92,7 +92,7 @@ def _code(codes: dict[str, int], name: str) -> int:
 
 
 def named_constants(data: Sequence[bytes]) -> tuple[Constant, ...]:
-    """The constants of a graph, each found by the hash of its bytes, as the exporter does it."""
+    """Constants stored in the named data under the SHA-256 of their bytes, as the exporter does it."""
     return tuple(Constant(len(item), key=sha256(item).hexdigest()) for item in data)
 
 
@@ -104,10 +104,10 @@ def program_of(
     host_dtypes: Mapping[int, str] | None = None,
     metadata: Mapping[str, EValue | list[EValue]] | None = None,
 ) -> Program:
-    """A program whose `forward` runs this graph; `constants` are the bytes of `graph.constants`.
+    """Make a program whose `forward` runs this graph. `constants` are the bytes of `graph.constants`.
 
-    `dynamic` marks inputs and outputs as upper bounds, `host_dtypes` gives by value id what the host sees
-    instead of the tensor's own dtype, `metadata` becomes constant methods.
+    `dynamic` marks the shapes of inputs and outputs as upper bounds. `host_dtypes` maps value ids to the dtype that
+    the host sees, where it differs from the tensor's own. `metadata` becomes constant methods.
     """
     spans = tuple(Span.of(data) for data in constants)
     named = {c.key: span for c, span in zip(graph.constants, spans, strict=True) if c.key is not None}
