@@ -1,4 +1,4 @@
-"""What a run must survive: one test a row of the table of run-time faults, each with its exit code and its one line."""
+"""Faults at run time, as real processes: each has its own exit code and one line on stderr."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def patched(script: str, *args: str | Path, env: dict[str, str] | None = None) -
     return execute(sys.executable, "-c", f"{script}\nfrom webgpu_run.cli.run import main\nmain()", *args, env=env)
 
 
-def test_35_inputs_that_do_not_fit_leave_the_graph_usable(device: Device, tmp_path: Path) -> None:
+def test_inputs_that_do_not_fit_leave_the_graph_usable(device: Device, tmp_path: Path) -> None:
     model = load(TINY, device=device)
     good = [np.asarray([[5, 6, 7]]), np.asarray([0])]
     before = model.run(good)[0]
@@ -82,7 +82,7 @@ def test_35_inputs_that_do_not_fit_leave_the_graph_usable(device: Device, tmp_pa
     assert "has rank 1 [3], forward takes [1, 127]" in one_line(result)
 
 
-def test_35_inputs_that_are_no_arrays(tmp_path: Path) -> None:
+def test_input_files_that_are_no_arrays(tmp_path: Path) -> None:
     (tmp_path / "story.npy").write_text("Once upon a time")
     np.save(tmp_path / "whole.npy", np.arange(9))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:-8])
@@ -94,7 +94,7 @@ def test_35_inputs_that_are_no_arrays(tmp_path: Path) -> None:
     assert one_line(result).startswith("1 input given, 'forward' takes 2: ")
 
 
-def test_36_prompts_empty_long_and_filling_the_context(tmp_path: Path) -> None:
+def test_prompts_empty_too_long_and_filling_the_context(tmp_path: Path) -> None:
     model = folder(tmp_path)
     for flags in (("--prompt", ""), ("--prompt-ids", ""), ("--prompt-file", os.devnull)):
         result = webgpu_run(model, *flags)
@@ -114,13 +114,13 @@ def test_36_prompts_empty_long_and_filling_the_context(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["512", "-1", "5,6,99999999999999999999"])
-def test_37_token_ids_outside_the_vocabulary(bad: str) -> None:
+def test_token_ids_outside_the_vocabulary(bad: str) -> None:
     result = webgpu_run(TINY, f"--prompt-ids={bad}")
     assert result.code == 5
     assert "outside the model's vocabulary of 512" in one_line(result)
 
 
-def test_38_positions(device: Device, tmp_path: Path) -> None:
+def test_positions_outside_the_cache(device: Device, tmp_path: Path) -> None:
     model = load(TINY, device=device)
     first = model.run([np.asarray([[5, 6, 7]]), np.asarray([0])])[0]
     for pos in (-1, 126, 2**31 - 1):
@@ -133,7 +133,7 @@ def test_38_positions(device: Device, tmp_path: Path) -> None:
     assert "position -1 is outside" in one_line(result)
 
 
-def test_39_tokenizers(tmp_path: Path) -> None:
+def test_tokenizer_missing_corrupt_or_of_another_size(tmp_path: Path) -> None:
     shutil.copy(TINY, tmp_path / "model.pte")
     model = tmp_path / "model.pte"
     result = webgpu_run(model, "--prompt", "x")
@@ -154,7 +154,7 @@ def test_39_tokenizers(tmp_path: Path) -> None:
     assert result.err.startswith("warning: the tokenizer has 300 tokens, the model 512 ")
 
 
-def test_39_tiktoken_file(tmp_path: Path) -> None:
+def test_tiktoken_file(tmp_path: Path) -> None:
     pytest.importorskip("tiktoken")
     shutil.copy(TINY, tmp_path / "model.pte")
     ranks = b"".join(base64.b64encode(bytes([i])) + b" %d\n" % i for i in range(256))
@@ -180,7 +180,7 @@ def test_39_tiktoken_file(tmp_path: Path) -> None:
     ],
     ids=["endless", "memory", "output", "attributes", "missing", "syntax", "raised"],
 )
-def test_40_chat_templates(template: str, says: str, tmp_path: Path) -> None:
+def test_hostile_chat_templates(template: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(template)
     command = (
         "import json, sys\nfrom webgpu_run.llm.chat import Template\nfrom webgpu_run.errors import FormatError\n"
@@ -194,7 +194,7 @@ def test_40_chat_templates(template: str, says: str, tmp_path: Path) -> None:
     assert result.seconds < 30
 
 
-def test_40_a_bad_template_ends_the_chat(tmp_path: Path) -> None:
+def test_a_bad_template_ends_the_chat(tmp_path: Path) -> None:
     model = folder(tmp_path, template="{{ raise_exception('only in pairs') }}")
     process = start(model, "--chat", stdin=subprocess.PIPE)
     out, err = process.communicate(b"hello\n", timeout=180)
@@ -206,13 +206,13 @@ def test_40_a_bad_template_ends_the_chat(tmp_path: Path) -> None:
     assert "no chat template: tried chat_template.jinja, tokenizer_config.json" in one_line(result)
 
 
-def test_41_no_adapter() -> None:
+def test_no_adapter() -> None:
     result = webgpu_run(TINY, *IDS, env=NO_ADAPTER)
     assert (result.code, result.out) == (6, "")
     assert one_line(result) == "no GPU adapter was found"
 
 
-def test_42_an_adapter_without_timestamps_and_f16() -> None:
+def test_adapter_without_timestamps_and_f16() -> None:
     script = "import webgpu_run.gpu.device as d\nd._FEATURES = ('subgroup',)"
     result = patched(script, TINY, *IDS, "--timings")
     assert result.code == 0, result.err
@@ -232,7 +232,7 @@ def limited(megabytes: int, *args: str | Path) -> subprocess.CompletedProcess[by
     return subprocess.run(command, preexec_fn=limit, capture_output=True, env=environment(), timeout=180)
 
 
-def test_43_out_of_memory() -> None:
+def test_out_of_memory() -> None:
     """Wherever memory ends: Python, wgpu and the driver each have their own way to fail, and a driver's is a crash."""
     seen = set()
     for megabytes in (300, 600, 900, 1200):
@@ -247,7 +247,7 @@ def test_43_out_of_memory() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
-def test_44_device_lost(when: str) -> None:
+def test_device_lost(when: str) -> None:
     """The device is destroyed around the third use of its queue, the first after compiling."""
     lines = {
         "before": "lose(self); return old(self, *given)",
@@ -266,13 +266,13 @@ def test_44_device_lost(when: str) -> None:
     assert "the device was lost" in one_line(result)
 
 
-def test_45_a_call_past_its_time() -> None:
+def test_call_past_its_timeout() -> None:
     result = webgpu_run(TINY, *IDS, "--timeout", "0.05")
     assert (result.code, result.out) == (6, "")
     assert one_line(result) == "a call took more than 0.05 s"
 
 
-def test_46_numbers_that_are_not_finite(tmp_path: Path) -> None:
+def test_logits_that_are_not_finite(tmp_path: Path) -> None:
     program = pte.load(TINY)
     delegate = program.method().delegates[0]
     assert delegate.graph
@@ -295,7 +295,7 @@ def mapped(process: subprocess.Popen[bytes], library: str) -> bool:
 
 
 @pytest.mark.parametrize("library", ["_multiarray", "libwgpu_native", "libLLVM"], ids=["load", "device", "compile"])
-def test_47_interrupted_twice_on_the_way(library: str) -> None:
+def test_interrupted_twice_before_the_first_token(library: str) -> None:
     process = start(TINY, "--prompt-ids", "5,6,7", "-n", "120", "--ignore-eos")
     while process.poll() is None and not mapped(process, library):
         time.sleep(0.02)
@@ -308,7 +308,7 @@ def test_47_interrupted_twice_on_the_way(library: str) -> None:
     assert b"error" not in err
 
 
-def test_47_interrupted_while_decoding() -> None:
+def test_interrupted_while_decoding() -> None:
     process = start("--prompt", "Once upon a time", "-n", "900", "--ignore-eos")
     assert process.stdout
     process.stdout.read(1)
@@ -320,7 +320,7 @@ def test_47_interrupted_while_decoding() -> None:
     assert err.rstrip().endswith(b"stop: interrupt")
 
 
-def test_48_stdout_closed() -> None:
+def test_stdout_closed_while_decoding() -> None:
     process = start("-n", "900", "--ignore-eos")
     assert process.stdout
     process.stdout.read(20)
@@ -343,14 +343,14 @@ def test_48_stdout_closed() -> None:
         ("webgpu_run.cli.bench {} -p 1 -n 0 -r 1 -w 0 --no-roofline", ">&- 2>&-"),
     ],
 )
-def test_48_streams_closed_from_the_start(command: str, closed: str) -> None:
+def test_streams_closed_from_the_start(command: str, closed: str) -> None:
     line = f'"{sys.executable}" -m {command.format(TINY)} {closed}'
     done = subprocess.run(["sh", "-c", line], capture_output=True, env=environment(), timeout=180)
     assert (done.returncode, done.stderr) == (0, b"")
     assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
 
 
-def test_49_files_that_cannot_be_written(tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     result = webgpu_run(TINY, *IDS, "--trace", tmp_path / "none" / "x.json")
     assert (result.code, "no such directory" in one_line(result)) == (2, True)
     result = webgpu_run(TINY, *IDS, "--trace", tmp_path)
@@ -365,7 +365,7 @@ def test_49_files_that_cannot_be_written(tmp_path: Path) -> None:
     assert err.decode().splitlines()[0] == "webgpu-run: error: cannot write: no space left on device (stdout)"
 
 
-def test_50_an_output_that_is_an_input(tmp_path: Path) -> None:
+def test_output_that_would_overwrite_its_input(tmp_path: Path) -> None:
     model = folder(tmp_path)
     before = model.read_bytes()
     (tmp_path / "link.json").symlink_to(model)
@@ -376,7 +376,7 @@ def test_50_an_output_that_is_an_input(tmp_path: Path) -> None:
     assert model.read_bytes() == before
 
 
-def test_51_two_processes_on_one_device() -> None:
+def test_two_processes_on_one_device() -> None:
     both = [start(TINY, *IDS, "-q") for _ in range(2)]
     outs = [process.communicate(timeout=180) for process in both]
     assert [process.returncode for process in both] == [0, 0]
@@ -384,7 +384,7 @@ def test_51_two_processes_on_one_device() -> None:
     assert outs[0][0]
 
 
-def test_52_a_poor_environment(tmp_path: Path) -> None:
+def test_poor_environment(tmp_path: Path) -> None:
     model = folder(tmp_path / "m")
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -414,7 +414,7 @@ def test_52_a_poor_environment(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_53_flags(flags: tuple[str, ...]) -> None:
+def test_bad_flags(flags: tuple[str, ...]) -> None:
     result = webgpu_run(TINY, *(IDS if flags[0] in ("--check", "--dump") else ()), *flags)
     assert (result.code, result.out) == (2, ""), result.err
     line = one_line(result)
@@ -441,7 +441,7 @@ def test_isolated_crash_is_an_error_line(tmp_path: Path) -> None:
     assert webgpu_run(TINY, *IDS, "--isolate", "-q").out == webgpu_run(TINY, *IDS, "-q").out
 
 
-def test_47_interrupted_between_chunks_of_a_prompt() -> None:
+def test_interrupted_between_chunks_of_a_prompt() -> None:
     process = start("--prompt", "word " * 300, "--chunk", "1", "-n", "2", "--check")  # slow: half a minute
     while process.poll() is None and not mapped(process, "libLLVM"):
         time.sleep(0.02)

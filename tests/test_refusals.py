@@ -87,23 +87,23 @@ def q4(k: int, n: int, group: int, *, half: int | None = None, scales: tuple[int
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])
-def test_30_dtype_unsupported(refuse: Refuse, dtype: str) -> None:
+def test_unsupported_dtype(refuse: Refuse, dtype: str) -> None:
     tensor = VkTensor(dtype, (1, 8))
     made = graph("aten.add.Tensor", [tensor, tensor, 1], tensor, inputs=2)
     refuse(program(made), 4, rf"\b{dtype}\b", inputs=2)
 
 
-def test_31_group_size(refuse: Refuse) -> None:
+def test_group_size(refuse: Refuse) -> None:
     refuse(q4(64, 32, 0, scales=(2, 32)), 5, r"linear_q4gsw.*group size 0")
     refuse(q4(64, 32, 48, scales=(1, 32)), 5, r"linear_q4gsw.*K = 64 is not a multiple of the group size 48")
 
 
-def test_31_weight_and_scale_shapes(refuse: Refuse) -> None:
+def test_weight_and_scale_shapes(refuse: Refuse) -> None:
     refuse(q4(64, 32, 32, half=31), 5, r"weight has dims \[32, 31\], expected \[32, 32\]")
     refuse(q4(64, 32, 32, scales=(3, 32)), 5, r"scales have dims \[3, 32\], expected \[2, 32\]")
 
 
-def test_31_embedding_width(refuse: Refuse) -> None:
+def test_embedding_width(refuse: Refuse) -> None:
     args: list[Value] = [
         VkTensor("int32", (1, 4)),
         VkTensor("uint8", (8, 20), constant_id=0),
@@ -116,7 +116,7 @@ def test_31_embedding_width(refuse: Refuse) -> None:
     refuse(program(made), 5, r"embedding_q4gsw.*rows of 40 are not a multiple of 32")
 
 
-def test_31_odd_head_dim(refuse: Refuse) -> None:
+def test_odd_head_dim(refuse: Refuse) -> None:
     from webgpu_run.formats.vkgraph import ValueList
 
     x, table = VkTensor(F32, (1, 4, 2, 7)), VkTensor(F32, (4, 3))
@@ -131,7 +131,7 @@ def test_31_odd_head_dim(refuse: Refuse) -> None:
     refuse(program(made), 5, r"apply_rotary_emb.*head_dim 7 is odd", inputs=4)
 
 
-def test_32_a_part_for_another_backend(refuse: Refuse) -> None:
+def test_delegate_of_another_backend(refuse: Refuse) -> None:
     made = add_program()
     forward = made.methods[0]
     other = dataclasses.replace(forward.delegates[0], id="XnnpackBackend", graph=None, constants=())
@@ -139,7 +139,7 @@ def test_32_a_part_for_another_backend(refuse: Refuse) -> None:
     refuse(dataclasses.replace(made, methods=methods), 4, r"parts for another backend: XnnpackBackend")
 
 
-def test_32_portable_kernels_that_we_lack(refuse: Refuse) -> None:
+def test_missing_cpu_kernels(refuse: Refuse) -> None:
     made = add_program()
     forward = made.methods[0]
     calls = (
@@ -162,19 +162,19 @@ def test_32_portable_kernels_that_we_lack(refuse: Refuse) -> None:
     refuse(dataclasses.replace(made, methods=(method, *made.methods[1:])), 4, message)
 
 
-def test_33_tensor_past_the_binding_limit(refuse: Refuse) -> None:
+def test_tensor_past_the_binding_limit(refuse: Refuse) -> None:
     tensor = VkTensor(F32, (1, 1 << 26))
     message = r"sigmoid\.default \(node 0\): x has dims \[1, 67108864\], 268,435,456 bytes; the adapter binds at most"
     refuse(program(graph("aten.sigmoid.default", [tensor], tensor)), 5, message, limits="max_binding=134217728")
 
 
-def test_33_tensor_past_the_largest_buffer(refuse: Refuse) -> None:
+def test_tensor_past_the_largest_buffer(refuse: Refuse) -> None:
     tensor = VkTensor(F32, (1, 1 << 30))
     message = r"4,294,967,296 bytes; the adapter's largest buffer is"
     refuse(program(graph("aten.sigmoid.default", [tensor], tensor)), 5, message, opened=True)
 
 
-def test_33_more_than_there_is_memory(refuse: Refuse) -> None:
+def test_model_past_the_memory_budget(refuse: Refuse) -> None:
     count, tensor = 4000, VkTensor(F32, (1, 1 << 24))
     made = VkGraph(
         version="0",
@@ -188,13 +188,13 @@ def test_33_more_than_there_is_memory(refuse: Refuse) -> None:
     refuse(program(made), 5, message, limits="software=True")
 
 
-def test_34_grid_past_the_limit(refuse: Refuse) -> None:
+def test_grid_past_the_limit(refuse: Refuse) -> None:
     tensor = VkTensor(F32, (1, 4096))
     made = program(graph("aten.sigmoid.default", [tensor], tensor))
     refuse(made, 5, r"sigmoid.*16 workgroups are over the adapter's limit of 3 x 3", limits="max_workgroups=3")
 
 
-def test_34_workgroup_past_the_limits(refuse: Refuse) -> None:
+def test_workgroup_past_the_limits(refuse: Refuse) -> None:
     tensor = VkTensor(F32, (4, 64))
     made = program(graph("aten._softmax.default", [tensor, -1, False], tensor))
     refuse(made, 5, r"softmax.*shares 256 bytes a workgroup, the adapter has 128", limits="max_workgroup_bytes=128")
