@@ -126,14 +126,12 @@ def check_untouched(runner: Runner, *, silent: bool = False) -> None:
 
 def check_rows(op: Op, case: Case, runner: Runner, data: Mapping[str, Array], live: Live) -> None:
     """Caches changed in the live rows only."""
-    caches = [p.name for p in op.params if p.mutable]
-    pos = int(case.attrs.get("pos") or 0)
-    sources = {"kc": "k", "vc": "v", "cache": "x"}
     node = runner.graph.nodes[-1]
-    for name in caches:
-        if sources[name] not in data:
-            continue  # it only reads its cache
-        source = data[sources[name]]
+    for param in op.params:
+        if not param.mutable:
+            continue
+        name, source = param.name, data[param.source]
+        pos = int(case.attrs.get(op.named("position")[0]) or 0)
         want = data[name].copy()
         want[:, pos : pos + source.shape[1]] = source
         got = contents(runner, node.tensors[name])[: want.size].view(np.float32).reshape(want.shape)
@@ -259,13 +257,11 @@ def check_expected(op: Op, case: Case, live: Live, limits: Limits) -> None:
         assert len(step.uniform()) <= limits.max_uniform
         sizes = [value for name, value in step.consts if name in ("WG", "LANES", "ROWS")]
         assert all(isinstance(n, int) and n & (n - 1) == 0 < n <= limits.max_invocations for n in sizes), sizes
-    slots = [p.name for p in op.params if p.kind == "slot"]
-    assert {b.arg for b in plan.bounds} == set(slots)
-    caches = [name for name in ("kc", "cache") if name in a]
+    assert {b.arg for b in plan.bounds} == set(op.named("position"))
+    caches = op.named("cache")
     for bound in plan.bounds:
-        longest = max(a[n][1] for n in ("xq", "xk", "q", "k", "x") if n in a)
-        room = {a[caches[0]][1]} if caches else set()
-        room |= {a["cos"][0]} if "cos" in a else set()
+        longest = max(a[n][1] for n in op.named("activation") if n in a)
+        room = {a[n][1] for n in caches} | {a[n][0] for n in op.named("rotary")}
         assert bound.high + longest in room, (
             f"{op.name}: position up to {bound.high}, {longest} rows at a time, of {room}"
         )

@@ -99,11 +99,11 @@ def parameters(program: Program) -> int:
         for node in graph.nodes:
             for name, v in node.tensors.items():
                 tensor = graph.tensors[graph.tensors[v].root]
-                if tensor.constant < 0 or tensor.mutable or name.startswith(("scales", "cos", "sin", "zero", "sums")):
+                param = node.op.param(name)
+                if tensor.constant < 0 or tensor.mutable or param.role in ("scales", "rotary", "sums"):
                     continue
-                packed = 2 if "q4" in node.op.name and name.startswith("w") else 1
                 key = (d, delegate.graph.constants[tensor.constant].key or tensor.constant)
-                found[key] = max(found.get(key, 0), packed * prod(tensor.max_dims))
+                found[key] = max(found.get(key, 0), param.per_byte * prod(tensor.max_dims))
     return sum(found.values())
 
 

@@ -51,12 +51,12 @@ class Linear:
 
 
 def is_linear(node: Node) -> bool:
-    """Whether the node multiplies rows `x` by weights."""
-    return "x" in node.tensors and bool(_weights(node))
+    """Whether the node multiplies rows of its first argument by weights."""
+    return bool(_weights(node))
 
 
 def _weights(node: Node) -> list[int]:
-    return [v for name, v in node.tensors.items() if name.rstrip("0123456789") == "w"]
+    return [v for name, v in node.tensors.items() if node.op.param(name).role == "weight"]
 
 
 def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> Linear:
@@ -65,7 +65,7 @@ def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> Linear:
     fixed = 0
     for name, v in node.tensors.items():
         tensor = graph.tensors[v]
-        if name.rstrip("0123456789") in ("w", "scales", "bias", "sums"):
+        if node.op.param(name).role in ("weight", "scales", "bias", "sums"):
             fixed += prod(tensor.max_dims) * np.dtype(tensor.dtype).itemsize
     way = "gemv" if m == 1 else "gemm"
     return Linear(
@@ -84,7 +84,7 @@ def timed_linears(model: Model, stats: CallStats) -> Iterator[tuple[Linear, int]
         for index, ns in by_node.items():
             node = runner.graph.nodes[index]
             if is_linear(node):
-                x = runner.engine.live[node.tensors["x"]]
+                x = runner.engine.live[node.tensors[node.op.named("activation")[0]]]
                 yield linear_of(runner.graph, node, x, runner.engine.plans[index].route), ns
 
 

@@ -26,7 +26,6 @@ from .tables import Row, View, number, sinks
 
 Live = Mapping[str, Dims]
 REPEAT = 20
-_CACHES = ("kc", "vc", "cache")
 
 
 def run_ops(
@@ -113,7 +112,7 @@ def _built(op: Op, case: Case, live: Live, device: Device) -> tuple[Runner, list
     for positive in (False, True):  # some ops have no value for some numbers
         arrays = arrays_of(op, case, live)
         arrays |= {
-            name: np.zeros_like(arrays[name]) for name in _CACHES if name in arrays
+            name: np.zeros_like(arrays[name]) for name in op.named("cache") if name in arrays
         }  # as every model has them at the start
         if positive:
             arrays = {n: np.abs(a) + a.dtype.type(1) if a.dtype.kind == "f" else a for n, a in arrays.items()}

@@ -137,7 +137,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def roles(graph: VkGraph) -> dict[int, str]:
-    """What each tensor of a graph is: input, output, weight, cache (a constant that an op writes) or activation."""
+    """What each tensor of a graph is: input, output, weight, cache or activation."""
     known = checks.known_ops()
     found: dict[int, str] = {}
     for i, value in enumerate(graph.values):
@@ -148,7 +148,7 @@ def roles(graph: VkGraph) -> dict[int, str]:
     for call in graph.chain:
         op = known.get(call.name)
         for param, arg in zip(op.params if op else (), call.args, strict=False):
-            if param.mutable and found.get(arg) == "weight":
+            if param.role == "cache" and found.get(arg) == "weight":
                 found[arg] = "cache"
     return found
 

@@ -175,9 +175,11 @@ def args_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None) -> Args:
 
 def is_constant(op: Op, name: str) -> bool:
     """Whether the exporter would have this argument as a constant: as declared, and what a packing op packs."""
-    declared = {p.name for p in op.params if p.constant or p.mutable}
-    packed = {"w", "scales", "bias", "norm"} if op.pack else set()
-    return name in declared or name.rstrip("0123456789") in declared | packed
+    if name in op.outs:
+        return False
+    param = op.param(name)
+    packed = op.pack is not None and param.role in ("weight", "scales", "bias", "norm")
+    return param.constant or param.mutable or packed
 
 
 def _out_dtype(op: Op, case: Case, i: int) -> str:
@@ -211,14 +213,14 @@ def _random(rng: np.random.Generator, dims: Dims, dtype: str) -> Array:
 
 @dataclass(slots=True)
 class Single:
-    """A graph of one op: the builder, and the names of its inputs in order (`pos` when it is a SymInt from data)."""
+    """A graph of one op: the builder, the names of its inputs in order, and the positions among these."""
 
     builder: Builder
     names: list[str]
-    pos: int
+    positions: Mapping[str, int]
 
     def inputs(self, arrays: Mapping[str, Array]) -> list[Array]:
-        return [np.array([self.pos], np.int32) if n == "pos" else arrays[n] for n in self.names]
+        return [np.array([self.positions[n]], np.int32) if n in self.positions else arrays[n] for n in self.names]
 
 
 def single(
@@ -228,7 +230,7 @@ def single(
     a = args_of(op, case, live)
     planned = op.plan(a, ANY).outs
     b, names, args = Builder(), list[str](), list[Any]()
-    pos = 0
+    positions: dict[str, int] = {}
 
     def tensor(name: str) -> Ref:
         if is_constant(op, name):
@@ -244,14 +246,14 @@ def single(
             refs = [tensor(name) if name else b.value(None) for name in there]
             args.append(b.value(ValueList(tuple(r.id for r in refs))))
         elif p.kind == "slot" and symbolic:
-            pos = int(case.attrs[p.name] or 0)
-            names.append("pos")
+            positions[p.name] = int(case.attrs[p.name] or 0)
+            names.append(p.name)
             args.append(b.call("et_vk.select_as_symint.default", b.input((1,), "int32"), 0, 0))
         else:
             args.append(case.attrs.get(p.name))
     refs = b.call(op.name, *args, out=list(planned), dtype=[_out_dtype(op, case, i) for i in range(len(op.outs))])
     b.output(*(refs if isinstance(refs, list) else [refs]))
-    return Single(b, names, pos)
+    return Single(b, names, positions)
 
 
 def with_limits(device: Device, **changes: Any) -> Device:

@@ -93,7 +93,7 @@ class Check:
         with np.errstate(all="ignore"):
             made = node.op.reference(args, before)
             if node.op.remember:
-                self._caches[key] = dict(zip(("kc", "vc"), node.op.remember(args, before), strict=True))
+                self._caches[key] = dict(zip(node.op.named("cache"), node.op.remember(args, before), strict=True))
         wanted = [made] if isinstance(made, np.ndarray) else list(made)
         for k, (out, want) in enumerate(zip(outs, wanted, strict=False)):
             name = node.label if len(wanted) == 1 else f"{node.label} output {k}"

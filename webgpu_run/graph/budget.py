@@ -16,7 +16,6 @@ from .graph import Graph, Node
 from .memory import Memory
 from .planner import Engine
 
-CACHES = ("kc", "vc")  # arguments of ops that have caches of their own
 SLACK = 1024  # kernels that bind a row as a uniform read whole vectors
 
 
@@ -67,7 +66,7 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
     for node in graph.nodes:
         for name, v in node.tensors.items():
             tensor = graph.tensors[graph.tensors[v].root]
-            if tensor.constant < 0 or tensor.mutable or (node.op.remember and name in CACHES):
+            if tensor.constant < 0 or tensor.mutable or node.op.param(name).role == "cache":
                 continue  # no constant, or one that only says how large a cache is
             key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
             weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
@@ -85,8 +84,10 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
 
 def _stored(graph: Graph, node: Node, name: str) -> Hashable:
     """Which constant of the file it is: a tied table is there, and is uploaded, once, its scales with it."""
-    if name.startswith("scales") and node.op.pack:
-        return (_stored(graph, node, name.replace("scales", "w")), "scales")
+    param = node.op.param(name)
+    if param.role == "scales" and node.op.pack:
+        (weight,) = node.op.named("weight", "table")
+        return (_stored(graph, node, weight + name.removeprefix(param.name)), "scales")
     k = graph.tensors[graph.tensors[node.tensors[name]].root].constant
     return graph.vk.constants[k].key or k
 

@@ -30,7 +30,7 @@ _ROUNDED: Mapping[str | None, Callable[[Array], Array]] = {"floor": np.floor, "t
 
 @op(
     "aten.div.Tensor_mode",
-    "a b mode:str? -> out",
+    "a b mode?:str -> out",
     reference=lambda a, t: [_ROUNDED[a.attrs.get("mode")](t["a"] / t["b"])],
     make=make_divisor,
     cases=(

@@ -134,7 +134,8 @@ def bounds(a: Args) -> tuple[Bound, ...]:
 
 @op(
     "wr.attention",
-    "xq xk v kc! vc! pos:slot cos sin absolute:bool halves:bool mask? _ causal:bool scale:num? -> out",
+    "xq xk v kc!:cache<-xk vc!:cache<-v pos:slot cos:rotary sin:rotary absolute:bool halves:bool mask?:mask _ "
+    "causal:bool scale?:num -> out",
     reference=reference,
     remember=remember,
     resources=resources,

@@ -135,8 +135,8 @@ def _case(
 
 @op(
     "wr.attention_q4gsw",
-    "x w:tensors scales:tensors group:int bias:tensors norm? eps:num rounded:bool kc! vc! pos:slot cos sin halves:bool "
-    "mask? _ causal:bool scale:num? -> out",
+    "x w:weight[]/q4 scales:scales[] group:int bias:bias[] norm?:norm eps:num rounded:bool kc!:cache vc!:cache "
+    "pos:slot cos:rotary sin:rotary halves:bool mask?:mask _ causal:bool scale?:num -> out",
     reference=reference,
     remember=remember,
     pack=pack,

@@ -14,7 +14,7 @@ from .spec import Args, Case, op
 
 WG = 64
 LARGEST = 3.4028234e38
-SCHEMA = "x w bias? stride:ints padding:ints dilation:ints transposed:bool out_padding:ints groups:int"
+SCHEMA = "x w:weight bias?:bias stride:ints padding:ints dilation:ints transposed:bool out_padding:ints groups:int"
 NAMES = ("stride", "padding", "dilation", "out_padding")
 
 
@@ -106,7 +106,7 @@ _CASES = (
 )
 @op(
     "et_vk.conv_with_clamp.default",
-    f"{SCHEMA} low:num? high:num? -> out",
+    f"{SCHEMA} low?:num high?:num -> out",
     reference=reference,
     cases=(
         _case((1, 4, 8, 8), (8, 4, 3, 3), ((1, 4, 5, 8),), padding=(1, 1), low=0, high=0.6),

@@ -216,7 +216,7 @@ def cat_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.cat.default",
-    "xs:tensors dim:int -> out",
+    "xs:activation[] dim:int -> out",
     reference=cat_reference,
     cases=(Case({"xs0": (3, 5), "xs1": (3, 2), "xs2": (3, 1)}, {"xs": (True,) * 3, "dim": -1}, ({"xs1": (3, 1)},)),),
 )

@@ -29,7 +29,7 @@ def _dims(b: int, h: int, s: int, c: int, d: int) -> dict[str, tuple[int, ...]]:
 
 @op(
     "et_vk.sdpa.default",
-    "q k v mask? scale:num? -> out",
+    "q k v mask?:mask scale?:num -> out",
     reference=reference,
     cases=(
         Case(_dims(1, 3, 11, 37, 16), live=(_dims(1, 3, 1, 37, 16), _dims(1, 3, 4, 5, 16))),

@@ -76,7 +76,7 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
 
 @op(
     "aten.embedding.default",
-    "table! index _ _ _ -> out",
+    "table!:table index:index _ _ _ -> out",
     reference=reference,
     make=make_index,
     pack=pack,
@@ -97,7 +97,7 @@ def index_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.index.Tensor",
-    "table at:tensors -> out",
+    "table at:activation[] -> out",
     reference=index_reference,
     make=make_index,
     cases=(

@@ -50,7 +50,7 @@ _UP = {"x": (2, 3, 4, 5), "out": (2, 3, 8, 15)}
 
 @op(
     "aten.upsample_nearest2d.vec",
-    "x size:shape? _ -> out",
+    "x size?:shape _ -> out",
     reference=resize_reference,
     cases=(Case(_UP, {"size": None}, ({"x": (1, 3, 2, 5)},)), Case(_UP, {"size": (8, 15)})),
 )
@@ -60,7 +60,7 @@ def upsample_nearest(a: Args, limits: Limits) -> Plan:
 
 @op(
     "aten.upsample_bilinear2d.vec",
-    "x size:shape? corners:bool _ -> out",
+    "x size?:shape corners:bool _ -> out",
     reference=resize_reference,
     cases=(
         Case(_UP, {"size": None, "corners": False}, ({"x": (1, 3, 2, 5)},)),

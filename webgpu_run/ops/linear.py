@@ -21,7 +21,7 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.linear.default",
-    "x w bias? -> out",
+    "x w:weight bias?:bias -> out",
     reference=reference,
     cases=(
         Case({"x": (1, 23, 32), "w": (20, 32)}, live=({"x": (1, 1, 32)}, {"x": (1, 6, 32)}), tol=1e-5),

@@ -82,7 +82,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
 
 @op(
     "et_vk.linear_q4gsw.default",
-    "x w! scales! group:int bias?! -> out",
+    "x w!:weight/q4 scales!:scales group:int bias?!:bias -> out",
     reference=reference,
     pack=pack,
     resources=resources,
@@ -243,7 +243,7 @@ _CASES = {
 for _n in (1, 2, 3):
     op(
         f"wr.linear_q4gsw.{_n}",
-        "x w:tensors scales:tensors group:int bias:tensors norm? eps:num res? swiglu:bool "
+        "x w:weight[]/q4 scales:scales[] group:int bias:bias[] norm?:norm eps:num res? swiglu:bool "
         "rounded:bool "
         f"-> [{','.join(f'out{i}' for i in range(_n))}]",
         reference=fused_reference,
@@ -296,7 +296,7 @@ def _embedding_case(v: int, d: int, group: int, linear: bool) -> Case:
 
 @op(
     "et_vk.embedding_q4gsw.default",
-    "w! scales! group:int index linear:bool -> out",
+    "w!:table/q4 scales!:scales group:int index:index linear:bool -> out",
     reference=embedding_reference,
     pack=embedding_pack,
     make=embedding_make,

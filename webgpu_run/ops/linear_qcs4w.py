@@ -51,7 +51,7 @@ def _case(m: int, k: int, n: int, *live: int) -> Case:
 
 @op(
     "et_vk.linear_qcs4w.default",
-    "x w! scales! -> out",
+    "x w!:weight/q4 scales!:scales -> out",
     reference=reference,
     pack=pack,
     resources=resources,

@@ -49,7 +49,7 @@ def _step(a: Args, rows: int, width: int, channel: int, channels: int, limits: L
 
 @op(
     "aten.native_layer_norm.default",
-    "x shape:shape weight? bias? eps:num -> [out,mean,rstd]",
+    "x shape:shape weight?:norm bias?:norm eps:num -> [out,mean,rstd]",
     reference=layer_reference,
     cases=(
         Case(
@@ -83,7 +83,7 @@ def group_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.native_group_norm.default",
-    "x weight? bias? _ _ _ groups:int eps:num -> [out,mean,rstd]",
+    "x weight?:norm bias?:norm _ _ _ groups:int eps:num -> [out,mean,rstd]",
     reference=group_reference,
     cases=(
         Case({"x": (2, 6, 3, 5), "weight": (6,), "bias": (6,)}, {"groups": 3, "eps": 1e-5}, ({"x": (1, 6, 2, 5)},)),
@@ -116,7 +116,7 @@ def batch_make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 
 @op(
     "aten._native_batch_norm_legit_no_training.default",
-    "x weight? bias? mean var _ eps:num -> [out,saved_mean,saved_rstd]",
+    "x weight?:norm bias?:norm mean:norm var:norm _ eps:num -> [out,saved_mean,saved_rstd]",
     reference=batch_reference,
     make=batch_make,
     cases=(

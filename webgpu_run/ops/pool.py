@@ -57,7 +57,7 @@ def _window(a: Args, out: Dims, by: tuple[int, ...]) -> Params:
 
 @op(
     "aten.avg_pool2d.default",
-    "x kernel:ints stride:ints padding:ints ceil:bool include:bool divisor:int? -> out",
+    "x kernel:ints stride:ints padding:ints ceil:bool include:bool divisor?:int -> out",
     reference=pool_reference,
     cases=(
         Case(

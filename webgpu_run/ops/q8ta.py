@@ -159,7 +159,7 @@ def _linear_case(m: int, k: int, n: int, *live: int, bias: bool = False) -> Case
 
 @op(
     "et_vk.linear_q8ta_q8csw.default",
-    "x scale:num zero:int w! sums! scales! bias?! -> out",
+    "x scale:num zero:int w!:weight sums!:sums scales!:scales bias?!:bias -> out",
     reference=linear_reference,
     pack=linear_pack,
     make=linear_make,

@@ -82,10 +82,10 @@ def reduction(names: str, schema: str, start: str, combine: str, f: Callable[...
         return Plan((out,), (step,), "rows" if axes == (len(x) - 1,) else "strided")
 
 
-reduction("aten.amax.default", "x dims:ints? keep:bool -> out", "-" + LARGEST, "max(a, b)", np.max)
-reduction("aten.amin.default", "x dims:ints? keep:bool -> out", LARGEST, "min(a, b)", np.min)
-reduction("aten.sum.dim_IntList", "x dims:ints? keep:bool _ -> out", "0", "a + b", np.sum)
-reduction("aten.mean.dim", "x dims:ints? keep:bool _ -> out", "0", "a + b", np.mean, mean=True)
+reduction("aten.amax.default", "x dims?:ints keep:bool -> out", "-" + LARGEST, "max(a, b)", np.max)
+reduction("aten.amin.default", "x dims?:ints keep:bool -> out", LARGEST, "min(a, b)", np.min)
+reduction("aten.sum.dim_IntList", "x dims?:ints keep:bool _ -> out", "0", "a + b", np.sum)
+reduction("aten.mean.dim", "x dims?:ints keep:bool _ -> out", "0", "a + b", np.mean, mean=True)
 
 
 def arg_extreme(name: str, sign: str, f: Callable[..., Any]) -> None:
@@ -97,7 +97,7 @@ def arg_extreme(name: str, sign: str, f: Callable[..., Any]) -> None:
 
     @op(
         f"aten.{name}.default",
-        "x dim:int? keep:bool -> out",
+        "x dim?:int keep:bool -> out",
         reference=reference,
         cases=(
             Case(

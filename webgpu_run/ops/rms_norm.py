@@ -22,7 +22,7 @@ _LIVE = ({"x": (1, 1, 64)}, {"x": (1, 3, 64)}, {"x": (1, 17, 64)})
 
 @op(
     "et_vk.rms_norm.default",
-    "x weight eps:num -> out",
+    "x weight:norm eps:num -> out",
     reference=reference,
     cases=(
         Case({"x": (1, 31, 64), "weight": (64,)}, {"eps": 1e-5}, _LIVE),

@@ -63,7 +63,7 @@ def _sized(s: int, q: int = 4, k: int = 2, d: int = 16) -> dict[str, Dims]:
 
 @op(
     "et_vk.apply_rotary_emb.default",
-    "xq xk cos sin -> [oq,ok]",
+    "xq xk cos:rotary sin:rotary -> [oq,ok]",
     reference=reference,
     cases=(
         Case(_sized(23), live=(_sized(1), _sized(5), {"xk": (1, 3, 2, 16)}, {"xq": (1, 2, 4, 16)})),
@@ -98,7 +98,7 @@ def _sized_hf(s: int, q: int, k: int, d: int) -> dict[str, Dims]:
 
 @op(
     "et_vk.apply_rotary_emb_hf.default",
-    "xq xk cos sin pos:slot -> [oq,ok]",
+    "xq xk cos:rotary sin:rotary pos:slot -> [oq,ok]",
     reference=reference_hf,
     cases=(
         Case(
@@ -127,7 +127,7 @@ def pairs_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "et_vk.apply_rotary_emb_interleaved.default",
-    "x freqs -> out",
+    "x freqs:rotary -> out",
     reference=pairs_reference,
     cases=(
         Case({"x": (2, 11, 8), "freqs": (11, 8)}, live=({"x": (1, 11, 8)}, {"x": (2, 3, 8), "freqs": (3, 8)})),

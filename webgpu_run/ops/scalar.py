@@ -73,7 +73,7 @@ scalar("aten.mul.Scalar", "x value:num -> out", "OUT_T(x) * OUT_T(params.a)", la
 scalar("aten.div.Scalar", "x value:num -> out", "OUT_T(x) / OUT_T(params.a)", lambda x, v, k: x / v, {"value": 3})
 scalar(
     "aten.hardtanh.default aten.clamp.default",
-    "x low:num? high:num? -> out",
+    "x low?:num high?:num -> out",
     "clamp(OUT_T(x), OUT_T(params.a), OUT_T(params.b))",
     lambda x, low, high: np.clip(x, low, high),
     {"low": -0.5, "high": 0.75},

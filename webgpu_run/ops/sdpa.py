@@ -83,7 +83,7 @@ def check(a: Args, q_name: str, k_name: str) -> Bound:
 
 @op(
     "sdpa_with_kv_cache.default",
-    "q k v kc* vc* pos:slot _ mask? _ causal:bool scale:num? -> out",
+    "q k v kc*:cache<-k vc*:cache<-v pos:slot _ mask?:mask _ causal:bool scale?:num -> out",
     reference=reference,
     resources=resources,
     cases=(
@@ -191,7 +191,7 @@ def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
     return step, join
 
 
-@op("update_cache.default llama.update_cache.default", "x cache* pos:slot -> out")
+@op("update_cache.default llama.update_cache.default", "x cache*:cache<-x pos:slot -> out")
 def update_cache(a: Args, limits: Limits) -> Plan:
     x, cache = a["x"], a["cache"]
     need(

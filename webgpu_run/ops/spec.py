@@ -18,6 +18,7 @@ import numpy as np
 from ..shapes import Array, Dims
 from .limits import PROFILES, Limits, Profile
 from .plan import Plan
+from .schema import Param, parse
 
 
 class Args:
@@ -92,38 +93,39 @@ PackFn = Callable[[Args, Mapping[str, Array], Limits], Mapping[str, Packed]]
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
-    """One argument of a schema."""
-
-    name: str
-    kind: str  # tensor, tensors, int, num, bool, str, ints, shape, sym, slot, any
-    optional: bool = False
-    constant: bool = False
-    mutable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Op:
-    """A registered op."""
+    """An op under one of its names. The decorator `op` makes them; `load_all` finds them by name."""
 
-    name: str
+    name: str  # as files have it, like "aten.add.Tensor"; names that start with "wr." are ours, made by fusion
     params: tuple[Param, ...]
     outs: tuple[str, ...]
-    out_kind: str  # tensor, list, symint
+    out_kind: str  # tensor, list or symint
     plan: PlanFn
-    reference: Reference | None = None
-    pack: PackFn | None = None
+    reference: Reference | None = None  # outputs in float64, from Args and the data of all tensors by name
+    pack: PackFn | None = None  # constants in the layout that the kernels read
     resources: Callable[[Args, Limits], Mapping[str, Resource]] | None = None
-    alias: str | None = None  # the output is this arg's memory
-    reads_data: str | None = None  # the plan reads this input's host data
-    make: Callable[[Case, np.random.Generator], dict[str, Array]] | None = None
+    alias: str | None = None  # the output shares this argument's memory, if it may
+    reads_data: str | None = None  # the plan reads the data of this input, on the host
+    make: Callable[[Case, np.random.Generator], dict[str, Array]] | None = None  # test data that is not random
     cases: tuple[Case, ...] = ()
-    remember: Reference | None = None  # what the caches hold afterwards, where they are memory of the op's own
+    remember: Reference | None = None  # caches after the call, where the op allocates them itself
     profiles: tuple[Profile, ...] = PROFILES  # machines that the op has kernels for; tests hold it to that
+    out_dtypes: tuple[tuple[str, ...], ...] = (("float",),)
 
     def sized(self, count: int) -> Op:
-        """With so many outputs, where the schema leaves their number to the call (`-> [out*]`)."""
-        return replace(self, outs=tuple(f"out{i}" for i in range(count))) if self.outs == ("out*",) else self
+        """The op with `count` outputs, if the schema leaves their number to the call (`-> [out*]`)."""
+        if self.outs != ("out*",):
+            return self
+        return replace(self, outs=tuple(f"out{i}" for i in range(count)), out_dtypes=self.out_dtypes * count)
+
+    def param(self, name: str) -> Param:
+        """The declaration of a tensor argument; of w2, that of the list w."""
+        by_name = {p.name: p for p in self.params}
+        return by_name[name] if name in by_name else by_name[name.rstrip("0123456789")]
+
+    def named(self, *roles: str) -> list[str]:
+        """Names of the arguments with one of these roles, in order."""
+        return [p.name for p in self.params if p.role in roles]
 
     @property
     def short(self) -> str:
@@ -135,32 +137,14 @@ class Op:
 REGISTRY: dict[str, Op] = {}
 
 
-def schema(text: str) -> tuple[tuple[Param, ...], tuple[str, ...], str]:
-    """Parse `x weight! bias? eps:num pos:slot -> out` (see ops/ for the forms in use)."""
-    left, right = (s.strip() for s in text.split("->"))
-    params = []
-    for i, word in enumerate(left.split()):
-        name, _, kind = word.partition(":")
-        optional = word.endswith("?")
-        kind = kind.rstrip("?") or "tensor"
-        flags = name[len(name.rstrip("?!*")) :]
-        name = name.rstrip("?!*")
-        if name == "_":
-            name, kind = f"_{i}", "any"
-        params.append(Param(name, kind, optional or "?" in flags, "!" in flags, "*" in flags))
-    if right.startswith("["):
-        return tuple(params), tuple(right.strip("[]").split(",")), "list"
-    name, _, kind = right.partition(":")
-    return tuple(params), (name,), kind or "tensor"
-
-
-def op(names: str, args: str, **kw: Any) -> Callable[[PlanFn], PlanFn]:
+def op(names: str, schema: str, **kw: Any) -> Callable[[PlanFn], PlanFn]:
     """Register the decorated plan under each of the given names."""
-    params, outs, out_kind = schema(args)
+    parsed = parse(schema)
+    outs, dtypes = tuple(out.name for out in parsed.outs), tuple(out.dtypes for out in parsed.outs)
 
     def add(plan: PlanFn) -> PlanFn:
         for name in names.split():
-            REGISTRY[name] = Op(name, params, outs, out_kind, plan, **kw)
+            REGISTRY[name] = Op(name, parsed.params, outs, parsed.out_kind, plan, out_dtypes=dtypes, **kw)
         return plan
 
     return add

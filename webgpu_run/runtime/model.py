@@ -88,9 +88,9 @@ class Model:
                 graph = self.runners[step.delegate].graph
                 for given, v in zip(step.args, graph.input_ids, strict=False):
                     for node in (graph.nodes[i] for i in graph.readers.get(v, ())):
-                        if given in self.method.inputs and node.op.short.startswith("embedding"):
-                            table = next(iter(node.tensors.values()))
-                            yield self.method.inputs.index(given), graph.tensors[table].max_dims[0]
+                        if given in self.method.inputs and v in (node.tensors[n] for n in node.op.named("index")):
+                            (table,) = node.op.named("table")
+                            yield self.method.inputs.index(given), graph.tensors[node.tensors[table]].max_dims[0]
 
     def _tensors(self, ids: Sequence[int]) -> tuple[pte.Tensor, ...]:
         values = (self.method.values[i] for i in ids)
