@@ -94,8 +94,8 @@ def test_candidates(device: Device) -> None:
 def test_measured_then_remembered(device: Device, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = timed(monkeypatch, {"software": [2.0], "software-plain": [1.0]})
     first, second = software(device), software(device)
-    tune.tune(first)
-    tune.tune(second)
+    tune.tune_device(first)
+    tune.tune_device(second)
     assert (first.limits.profile, first.tuned) == (PLAIN, tune.MEASURED)
     assert (second.limits.profile, second.tuned) == (PLAIN, tune.REMEMBERED)
     assert len(calls) == 1
@@ -108,13 +108,13 @@ def test_another_machine_measures_for_itself(
     part: str, device: Device, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = timed(monkeypatch, {"software": [2.0], "software-plain": [1.0]})
-    tune.tune(software(device))
+    tune.tune_device(software(device))
     other = software(device)
     if part in ("name", "driver"):
         other.adapter = dataclasses.replace(device.adapter, **{part: "another"})
     else:
         monkeypatch.setattr(tune, *(("_kernels_hash", lambda: "0") if part == "kernels" else ("__version__", "9")))
-    tune.tune(other)
+    tune.tune_device(other)
     assert len(calls) == 2
     assert len(json.loads(home.read_text())) == 2  # the first one is still there
 
@@ -134,10 +134,10 @@ def test_a_corrupt_file_is_measured_over(
     home.write_bytes(text)
     made = software(device)
     assert tune.remembered(device.adapter) is None or b"no such" in text
-    tune.tune(made)
+    tune.tune_device(made)
     assert (made.limits.profile, made.tuned, len(calls)) == (SOFTWARE, tune.MEASURED, 1)
     again = software(device)
-    tune.tune(again)
+    tune.tune_device(again)
     assert again.tuned == tune.REMEMBERED
 
 
@@ -153,7 +153,7 @@ def test_a_cache_that_cannot_be_written(how: str, device: Device, home: Path, mo
     else:
         home.parent.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
     made = software(device)
-    tune.tune(made)
+    tune.tune_device(made)
     assert made.tuned == tune.MEASURED
     if how == "a folder in the way":
         assert list(home.parent.iterdir()) == [home]
@@ -199,7 +199,7 @@ def test_what_fails_is_not_chosen(device: Device, home: Path, monkeypatch: pytes
 
     monkeypatch.setattr(tune, "_Trial", fail)
     made = software(device)
-    tune.tune(made)
+    tune.tune_device(made)
     assert (made.limits.profile, made.tuned) == (SOFTWARE, tune.DEFAULT)
     assert not home.exists()
 
@@ -208,7 +208,7 @@ def test_loading_tunes_only_a_device_of_its_own(device: Device, home: Path, monk
     """A device that is given keeps its profile; one opened by name is tuned unless that is turned off."""
     calls = timed(monkeypatch, {"software": [1.0]})
     opened = copy.copy(device)
-    monkeypatch.setattr("webgpu_run.runtime.model.open_device", lambda choice: opened)
+    monkeypatch.setattr("webgpu_run.gpu.tune.open_device", lambda choice: opened)
     load(FIXTURE, device=device)
     load(FIXTURE, tune=False)
     assert not calls

@@ -17,12 +17,10 @@ from ..console.progress import Progress
 from ..errors import DeviceError, UsageError
 from ..gpu import roofline
 from ..gpu.callstats import CallStats
-from ..gpu.device import open_device
 from ..gpu.roofline import Roofline
-from ..gpu.tune import tune
 from ..graph.graph import Graph, Node
 from ..runtime.model import Model
-from ..runtime.open import open_program
+from ..runtime.open import open_device, open_model, open_program
 from ..shapes import Dims, prod, rows_of
 from .rows import ATTENTION, facts, summary
 from .tables import Row, View, number, sinks
@@ -111,9 +109,8 @@ def run_model_ops(
     opened = open_device(device)
     if not opened.timestamps:
         raise DeviceError("this adapter has no timestamp queries: the time of an op inside a model is not known")
-    tune(opened)
     with Progress(quiet=quiet, still=True) as progress:
-        model = Model(program, opened, progress=progress)
+        model = open_model(program, opened, progress=progress)
         bench, shared = Bench(model, reach), facts(opened, program)
         roof = None if no_roofline else roofline.measure(opened, progress)
         found: dict[tuple[str, str, int, int, int], Linear] = {}

@@ -20,10 +20,7 @@ from .. import errors
 from ..console import outfile
 from ..console.progress import Progress
 from ..formats import pte
-from ..gpu.device import open_device
-from ..gpu.tune import tune
-from ..runtime.model import Model
-from ..runtime.open import open_program
+from ..runtime.open import open_device, open_model, open_program
 from ..runtime.support import check_method
 from . import host
 from .rows import facts, summary
@@ -34,11 +31,10 @@ from .trials import LengthLimits
 def once(path: str, device: str | None) -> dict[str, Any]:
     """Load a file in this process: milliseconds, and the most memory there was."""
     opened = open_device(device)
-    tune(opened)
     base = host.peak_rss()
     start = time.perf_counter()
     program = pte.load(path)
-    model = Model(program, opened)
+    model = open_model(program, opened)
     opened.wait()
     loaded = time.perf_counter()
     found = {"load_ms": (loaded - start) * 1e3, "first_ms": None, "load_rss_bytes": host.peak_rss()}
@@ -79,8 +75,7 @@ def run_load(
     for program in programs:
         check_method(program.method())
     programs.sort(key=lambda program: program.file_size)
-    opened = open_device(device)
-    tune(opened)  # what is remembered costs the loads nothing
+    opened = open_device(device)  # tunes it: the loads find the result on disk
     shared = [facts(opened, program) for program in programs]
     made: list[list[dict[str, Any]]] = [[] for _ in programs]
     rows: list[Row] = []

@@ -15,10 +15,11 @@ from ..debug.single_op import args_of, arrays_of, is_constant, single, sized, wi
 from ..errors import RunError, UsageError
 from ..gpu import roofline
 from ..gpu.callstats import CallStats
-from ..gpu.device import Device, open_device
+from ..gpu.device import Device
 from ..gpu.roofline import Roofline
 from ..ops.limits import GPU, PLAIN, SOFTWARE, Profile
 from ..ops.spec import Case, Op, load_all
+from ..runtime.open import open_device
 from ..runtime.runner import Runner
 from ..shapes import Array, Dims
 from .rows import facts, summary
@@ -42,7 +43,7 @@ def run_ops(
     ops = find(names)
     if out:
         outfile.check_target(out, (), "--out")
-    opened = open_device(device)
+    opened = open_device(device, tune=False)
     with Progress(quiet=quiet, still=True) as progress:
         roof = None if no_roofline else roofline.measure(opened, progress)
         shared = facts(opened)

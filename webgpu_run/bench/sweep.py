@@ -9,11 +9,8 @@ from ..console.progress import Progress
 from ..console.terminal import plural
 from ..errors import UsageError
 from ..gpu import roofline
-from ..gpu.adapters import suit
-from ..gpu.device import Device, open_device
-from ..gpu.tune import tune
-from ..runtime.model import Model
-from ..runtime.open import open_program
+from ..gpu.device import Device
+from ..runtime.open import open_device, open_model, open_program
 from ..runtime.support import check_method
 from .host import busy
 from .rows import facts, model_row
@@ -60,10 +57,7 @@ def run_model(
     reach.check(todo, asked)
     if busy():
         warn("the machine is busy with something else: expect noise", quiet)
-    suit(program.file_size)
-    opened = open_device(device)
-    if not no_tune:
-        tune(opened)
+    opened = open_device(device, tune=not no_tune, only_model=program)
     reach = LengthLimits.of(program, entry, opened)
     reach.check(todo, asked)
     skipped = [t.label for t in todo if t not in asked and reach.problem(t)]
@@ -71,7 +65,7 @@ def run_model(
     if skipped:
         warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
     with Progress(quiet=quiet, still=True) as progress:
-        loaded = Model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress)
+        loaded = open_model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress)
         roof = None if no_roofline else roofline.measure(opened, progress)
         bench = Bench(loaded, reach, chunk=chunk)
         shared = facts(opened, program)
@@ -140,7 +134,7 @@ def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet
     """The adapter's own numbers."""
     if out:
         outfile.check_target(out, (), "--out")
-    opened = open_device(device)
+    opened = open_device(device, tune=False)
     with Progress(quiet=quiet, still=True) as progress:
         rows = roofline_rows(opened, roofline.measure(opened, progress))
     with sinks(form, out, ROOFLINE, rows) as table:

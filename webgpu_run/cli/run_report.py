@@ -22,9 +22,9 @@ from ..debug.timings import Timings, as_dict, as_tables
 from ..debug.trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
 from ..errors import UsageError
 from ..formats.pte import Program
-from ..gpu.adapters import suit
 from ..runtime.calls import Call, Observer
 from ..runtime.model import Model
+from ..runtime.open import open_model
 from ..runtime.runner import Visitor
 from ..shapes import Array
 from .options import Settings
@@ -32,8 +32,7 @@ from .options import Settings
 
 def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
     """The model on its device, as the settings have it; what it does otherwise than the file says is told."""
-    suit(program.file_size)
-    model = Model(
+    model = open_model(
         program,
         settings.device,
         method=settings.method,
@@ -41,6 +40,7 @@ def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
         tune=not settings.no_tune,
         kv=settings.kv,
         progress=progress,
+        only_model=True,
     )
     if model.notes and not settings.quiet:
         progress.close()

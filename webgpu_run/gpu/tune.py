@@ -34,7 +34,7 @@ from ..shapes import Array
 from ..version import __version__
 from .adapters import Adapter
 from .callstats import CallStats
-from .device import Device
+from .device import Device, open_device
 from .executor import Executor
 
 DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
@@ -56,7 +56,15 @@ def candidates(device: Device) -> tuple[Profile, ...]:
     return (first, *(replace(first, name=f"gpu-{a}x{b}", lanes=a, splits=b) for a, b in shapes if a * b <= most))
 
 
-def tune(device: Device) -> None:
+def open_tuned(choice: str | None = None, *, tune: bool = True) -> Device:
+    """The device that `choice` names, or the best one; with `tune` it has its best profile."""
+    device = open_device(choice)
+    if tune:
+        tune_device(device)
+    return device
+
+
+def tune_device(device: Device) -> None:
     """Give the device its best profile: the remembered one, or one measured now."""
     known = {p.name: p for p in candidates(device)}
     name, device.tuned = remembered(device.adapter), REMEMBERED

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..errors import ShapeError, UnsupportedError, UsageError
 from ..formats import pte
-from ..gpu import tune as tuning
 from ..gpu.callstats import CallStats, host_clock
-from ..gpu.device import Device, open_device
+from ..gpu.device import Device
 from ..gpu.executor import TURNS, Ticket
 from ..gpu.residency import ProgressCallback
+from ..gpu.tune import open_tuned
 from ..graph import budget
 from ..graph.lower import planned
 from ..graph.planner import Engine
@@ -60,9 +60,7 @@ class Model:
         check_method(self.method)
         self.notes = notes(self.method)
         self.interpreter = Interpreter(self.method)
-        self.device = device if isinstance(device, Device) else open_device(device)
-        if tune and self.device is not device:  # a device that is given keeps the profile it has
-            tuning.tune(self.device)
+        self.device = device if isinstance(device, Device) else open_tuned(device, tune=tune)
         if kv != self.device.limits.kv:
             self.device = copy.copy(self.device)
             self.device.limits = replace(self.device.limits, kv=kv)

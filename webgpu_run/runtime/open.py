@@ -1,4 +1,4 @@
-"""Opening models: the only place where a file becomes a program, and a program a model."""
+"""Opening models: the only module where a file becomes a program, and a program becomes a model on a device."""
 
 from __future__ import annotations
 
@@ -8,17 +8,47 @@ from collections.abc import Sequence
 from ..assets import bundled_model
 from ..errors import UsageError
 from ..formats import pte
+from ..gpu import adapters
 from ..gpu.device import Device
 from ..gpu.residency import ProgressCallback
+from ..gpu.tune import open_tuned
 from .model import Model
 
 
 def open_program(path: str | os.PathLike[str] | None, data: Sequence[str | os.PathLike[str]] = ()) -> pte.Program:
-    """The program of this file, or of the bundled one."""
+    """The program in this file, or in the bundled one."""
     path = path or bundled_model()
     if path is None:
         raise UsageError("no MODEL.pte given", hint="webgpu-run MODEL.pte --inspect")
     return pte.load(path, data or None)
+
+
+def open_device(choice: str | None = None, *, tune: bool = True, only_model: pte.Program | None = None) -> Device:
+    """The device that `choice` names, or the best one, with the kernels that are fastest on it.
+
+    A command that runs one model names it as `only_model`: a driver that is not loaded yet is set up for its size,
+    through the environment of this process, which a library must not touch.
+    """
+    if only_model is not None:
+        adapters.suit(only_model.file_size)
+    return open_tuned(choice, tune=tune)
+
+
+def open_model(
+    program: pte.Program,
+    device: Device | str | None = None,
+    *,
+    method: str | None = None,
+    fuse: bool = True,
+    tune: bool = True,
+    kv: str = "f32",
+    progress: ProgressCallback | None = None,
+    only_model: bool = False,
+) -> Model:
+    """Make a method of the program ready to run; `only_model` is as `open_device` takes it."""
+    if only_model:
+        adapters.suit(program.file_size)
+    return Model(program, device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)
 
 
 def load(
@@ -37,4 +67,4 @@ def load(
     With `tune` a device that is opened here gets the kernels that were measured to be fastest on it. With `kv` f16 the
     KV cache takes half the memory.
     """
-    return Model(pte.load(path, data), device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)
+    return open_model(pte.load(path, data), device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)
