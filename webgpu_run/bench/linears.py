@@ -109,7 +109,7 @@ def run_model_ops(
     opened = open_device(device)
     if not opened.timestamps:
         raise DeviceError("this adapter has no timestamp queries: the time of an op inside a model is not known")
-    with Progress(quiet=quiet, still=True) as progress:
+    with Progress(quiet=quiet, manual=True) as progress:
         model = open_model(program, opened, progress=progress)
         bench, shared = Bench(model, reach), facts(opened, program)
         roof = None if no_roofline else roofline.measure(opened, progress)

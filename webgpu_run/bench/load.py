@@ -79,7 +79,7 @@ def run_load(
     shared = [facts(opened, program) for program in programs]
     made: list[list[dict[str, Any]]] = [[] for _ in programs]
     rows: list[Row] = []
-    with Progress(quiet=quiet, still=True) as progress:
+    with Progress(quiet=quiet, manual=True) as progress:
         try:
             with sinks(form, out, LOAD, [{**row, "test": _label(row)} for row in shared]) as table:
                 for turn in range(repeat):

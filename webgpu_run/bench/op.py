@@ -44,7 +44,7 @@ def run_ops(
     if out:
         outfile.check_target(out, (), "--out")
     opened = open_device(device, tune=False)
-    with Progress(quiet=quiet, still=True) as progress:
+    with Progress(quiet=quiet, manual=True) as progress:
         roof = None if no_roofline else roofline.measure(opened, progress)
         shared = facts(opened)
         with sinks(form, out, VIEW if roof else VIEW.without("% roof"), _expected(ops, shared)) as table:

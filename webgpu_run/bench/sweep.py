@@ -64,7 +64,7 @@ def run_model(
     todo = [t for t in todo if t.label not in skipped]
     if skipped:
         warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
-    with Progress(quiet=quiet, still=True) as progress:
+    with Progress(quiet=quiet, manual=True) as progress:
         loaded = open_model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress)
         roof = None if no_roofline else roofline.measure(opened, progress)
         bench = Bench(loaded, reach, chunk=chunk)
@@ -135,7 +135,7 @@ def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet
     if out:
         outfile.check_target(out, (), "--out")
     opened = open_device(device, tune=False)
-    with Progress(quiet=quiet, still=True) as progress:
+    with Progress(quiet=quiet, manual=True) as progress:
         rows = roofline_rows(opened, roofline.measure(opened, progress))
     with sinks(form, out, ROOFLINE, rows) as table:
         table.show(rows)

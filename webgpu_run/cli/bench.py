@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..console.terminal import Command, run
+from ..console.command import Command, run
 from ..errors import UsageError
 from ..version import __version__
 from .lengths import parse

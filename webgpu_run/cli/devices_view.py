@@ -12,7 +12,7 @@ def show_devices(choice: str | None) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from ..console.terminal import answer
+    from ..console.terminal import stdout_console
     from ..gpu.adapters import HINT, list_adapters, pick
 
     adapters = list_adapters()
@@ -33,5 +33,5 @@ def show_devices(choice: str | None) -> int:
             adapter.driver,
             Text(notes, "dim"),
         )
-    answer().print(grid)
+    stdout_console().print(grid)
     return 0

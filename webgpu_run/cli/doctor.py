@@ -82,7 +82,7 @@ def show_doctor(choice: str | None, program: Program | None) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from ..console.terminal import answer
+    from ..console.terminal import stdout_console
 
     findings = list(examine(choice, program))
     grid = Table.grid(padding=(0, 2))
@@ -93,7 +93,7 @@ def show_doctor(choice: str | None, program: Program | None) -> int:
         grid.add_row(Text(mark, style), Text(found.what, "bold"), detail)
         if found.fix:
             grid.add_row("", "", Text(f"→ {found.fix}", "bold"))
-    answer().print(grid)
+    stdout_console().print(grid)
     for found in findings:
         if found.fatal:
             raise found.fatal(f"{found.what}: {found.detail}", hint=found.fix)

@@ -11,7 +11,7 @@ import numpy as np
 from ..console import outfile
 from ..console.interrupt import Interrupts
 from ..console.progress import Progress
-from ..console.terminal import answer, plural
+from ..console.terminal import plural, stdout_console
 from ..errors import FormatError, UsageError
 from ..formats.pte import Program, Tensor
 from ..runtime.calls import Call
@@ -56,7 +56,7 @@ def forward(program: Program, settings: Settings) -> int:
         np.save(data, np.asarray(out), allow_pickle=False)
         outfile.write(target, data.getvalue())
     if not folder:
-        console = answer()
+        console = stdout_console()
         for k, out in enumerate(outs):
             console.print(f"output {k}  {describe(np.asarray(out))}", soft_wrap=True)
     run = Run()

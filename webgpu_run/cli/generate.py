@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from ..console.command import INTERRUPTED
 from ..console.interrupt import Interrupts
 from ..console.progress import Progress
-from ..console.terminal import INTERRUPTED, aside
+from ..console.terminal import stderr_console
 from ..errors import RunError, UsageError
 from ..formats.pte import Program
 from ..llm import tokenizer as tokenizers
@@ -88,7 +89,7 @@ class Speaker:
         if not settings.ignore_eos:
             self.eos = metadata_eos(session.model.metadata) | (tokenizer.eos_ids() if tokenizer else frozenset())
         self._prefilling = False
-        interrupts.notice = self._stopping
+        interrupts.on_request = self._stopping
         self._write = _writer()
         self._open = False  # a line has been begun and not ended
 
@@ -113,7 +114,7 @@ class Speaker:
             self.sampler,
             limit=settings.max_new_tokens,
             eos=self.eos,
-            interrupted=lambda: self.interrupts.asked,
+            interrupted=lambda: self.interrupts.requested,
         )
         stops = StopStrings(settings.stop)
         stream = TextStream(self.tokenizer.decode) if self.tokenizer else None
@@ -143,7 +144,7 @@ class Speaker:
         """Prefill is over: the bar goes, and a terminal shows the text that is gone on from."""
         self.progress.close()
         if echo and not self.settings.quiet and sys.stderr.isatty() and sys.stdout.isatty():
-            aside().print(echo, style="dim", end="", soft_wrap=True)
+            stderr_console().print(echo, style="dim", end="", soft_wrap=True)
 
     def end_line(self) -> None:
         """The text is over."""
@@ -158,11 +159,11 @@ class Speaker:
     def aside(self, text: str) -> None:
         """One line that is not the text."""
         self.progress.close()
-        aside().print(text, style="dim", soft_wrap=True)
+        stderr_console().print(text, style="dim", soft_wrap=True)
 
     def _stopping(self) -> None:
         """Told from a signal handler, so neither Python's stream nor rich is used; the line takes the bar's place."""
-        if self._prefilling and self.progress.shown:
+        if self._prefilling and self.progress.is_shown:
             os.write(2, b"\rstopping after this chunk; again to stop now\x1b[K\n")
 
 
@@ -186,12 +187,12 @@ def _converse(talk: Conversation, speaker: Speaker, reports: Reports, first: str
                     ids = talk.ask(question)
                     if talk.dropped > forgot and not settings.quiet:
                         count = talk.dropped - forgot
-                        aside().print(f"the context is full: the oldest {count} messages were forgotten")
+                        stderr_console().print(f"the context is full: the oldest {count} messages were forgotten")
                     reply, text = speaker.say(ids)
             except RunError as error:
                 if not typed:
                     raise
-                aside().print(f"webgpu-run: error: {error}")
+                stderr_console().print(f"webgpu-run: error: {error}")
                 continue
             except Stopped:
                 if not typed:
@@ -212,9 +213,9 @@ def _obey(command: str, talk: Conversation) -> None:
         talk.reset()
     elif command == "/help":
         for name, what in COMMANDS.items():
-            aside().print(f"{name:7} {what}")
+            stderr_console().print(f"{name:7} {what}")
     else:
-        aside().print(f"no such command: {command}; /help lists them, a space before it makes it a question")
+        stderr_console().print(f"no such command: {command}; /help lists them, a space before it makes it a question")
 
 
 def _questions(first: str | None, speaker: Speaker) -> Iterator[str]:
@@ -314,7 +315,7 @@ def read_prompt(settings: Settings) -> str | None:
         text = _stdin()
     else:
         if not settings.bundled and not settings.quiet:
-            aside().print(f"no --prompt given: {DEMO!r} is used", style="dim", soft_wrap=True)
+            stderr_console().print(f"no --prompt given: {DEMO!r} is used", style="dim", soft_wrap=True)
         text = DEMO
     if not text:
         raise UsageError("the prompt is empty")
@@ -341,7 +342,7 @@ def _check_sampling(settings: Settings) -> None:
     given = [name for name, used in idle.items() if used]
     if given and not settings.temp and not settings.quiet:
         text = f"warning: {', '.join(given)} without --temp above 0: the likeliest token is taken"
-        aside().print(text, style="yellow", soft_wrap=True)
+        stderr_console().print(text, style="yellow", soft_wrap=True)
 
 
 def _compare_sizes(tokenizer: Tokenizer, interface: Interface, settings: Settings) -> None:
@@ -349,7 +350,7 @@ def _compare_sizes(tokenizer: Tokenizer, interface: Interface, settings: Setting
     spare = max(64, tokenizer.size // 100)
     if not settings.quiet and not interface.vocab - spare <= tokenizer.size <= interface.vocab:
         sizes = f"{tokenizer.size:,} tokens, the model {interface.vocab:,}"
-        aside().print(f"warning: the tokenizer has {sizes} ({tokenizer.path})", style="yellow", soft_wrap=True)
+        stderr_console().print(f"warning: the tokenizer has {sizes} ({tokenizer.path})", style="yellow", soft_wrap=True)
 
 
 def _writer() -> Callable[[str], None]:

@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ..console.terminal import answer
+from ..console.terminal import stdout_console
 from ..debug.inspect import (
     PROMISED_BINDING,
     DelegateReport,
@@ -43,7 +43,7 @@ def show(program: Program, view: str, limits: Limits | None = None) -> None:
     if view == "json":
         print(json.dumps(as_json(report), indent=1))
         return
-    console = answer()
+    console = stdout_console()
     console.print(_title(report), width=min(console.width, RULE))
     for part in _VIEWS[view](program, report):
         console.print(part)

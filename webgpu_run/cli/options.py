@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..console.terminal import OptionalValue
+from ..console.command import OptionalValue
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..console.terminal import Command, OptionalValue, run
+from ..console.command import Command, OptionalValue, run
 from ..errors import UsageError
 from ..version import __version__
 from .options import GROUPS, Settings, run_options, text_only
@@ -83,9 +83,9 @@ def command(
 
         return show_doctor(device, open_program(model, data) if model else None)
     if isolate:
-        from ..console.isolation import inside, run_child
+        from ..console.isolation import is_child, run_child
 
-        if not inside():
+        if not is_child():
             return run_child(sys.argv[1:])
     from ..runtime.open import open_program
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..bench.host import peak_rss
 from ..console import outfile
 from ..console.progress import Progress
-from ..console.terminal import aside
+from ..console.terminal import stderr_console
 from ..debug.fresh_build import FreshBuilds
 from ..debug.stepping import Check, Dump, Dumper, Look, Stepper, check_finite
 from ..debug.timeline import Timeline
@@ -45,7 +45,7 @@ def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
     if model.notes and not settings.quiet:
         progress.close()
         for note in model.notes:
-            aside().print(f"note: {note}", style="dim", soft_wrap=True)
+            stderr_console().print(f"note: {note}", style="dim", soft_wrap=True)
     return model
 
 
@@ -55,7 +55,7 @@ class Reports:
     def __init__(self, settings: Settings, model: Model, zero_ns: int) -> None:
         self.settings, self.model, self.zero_ns = settings, model, zero_ns
         self.loaded_ns = time.perf_counter_ns() - zero_ns
-        self.console = aside()
+        self.console = stderr_console()
         self._held: list[CallTrace | str] = []
         self._lines = Lines()
         self._traces: list[CallTrace] = []

@@ -1,1 +1,1 @@
-"""What talks to the person at the terminal: output, progress, interrupts, files written whole."""
+"""The terminal: output streams, progress bars, Ctrl-C, exit codes, and files written completely or not at all."""

@@ -1,4 +1,4 @@
-"""Ctrl-C and time limits: the first Ctrl-C lets the token finish, the second ends at once; so does a late call."""
+"""Ctrl-C and time limits: the first Ctrl-C lets the current token finish, the second one ends the run at once."""
 
 from __future__ import annotations
 
@@ -15,45 +15,48 @@ from ..errors import DeviceError
 
 
 class Interrupts:
-    """While `deferred`, Ctrl-C sets `asked` and calls `notice`; a second one, or one at any other time, raises
-    KeyboardInterrupt."""
+    """Handles SIGINT.
+
+    Inside a `deferred` block, the first Ctrl-C sets `requested` and calls `on_request`. A second Ctrl-C, and any
+    Ctrl-C outside such a block, raises KeyboardInterrupt.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
-        self.notice: Callable[[], None] = lambda: None
-        self._deferred = False
-        self._late: float | None = None
-        self._main = threading.current_thread() is threading.main_thread()
-        if self._main:
+        self.requested = False
+        self.on_request: Callable[[], None] = lambda: None
+        self._is_deferred = False
+        self._expired_limit: float | None = None  # seconds; set when a time limit has passed
+        self._in_main_thread = threading.current_thread() is threading.main_thread()
+        if self._in_main_thread:
             signal.signal(signal.SIGINT, self._on_signal)
 
     def _on_signal(self, number: int, frame: types.FrameType | None) -> None:
-        if self._late is not None:
-            raise DeviceError(f"a call took more than {self._late:g} s", hint="--timeout sets the limit")
-        if self._deferred and not self.asked:
-            self.asked = True
-            self.notice()
+        if self._expired_limit is not None:
+            raise DeviceError(f"a call took more than {self._expired_limit:g} s", hint="--timeout sets the limit")
+        if self._is_deferred and not self.requested:
+            self.requested = True
+            self.on_request()
             return
         raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Ctrl-C waits for the end of the token; inside another such block, what it was told counts too."""
-        inside = self._deferred
-        if not inside:
-            self.asked, self._deferred = False, True
+        """Defer Ctrl-C to the end of the current token. Nested blocks share the outer block's `requested`."""
+        is_nested = self._is_deferred
+        if not is_nested:
+            self.requested, self._is_deferred = False, True
         try:
             yield
         finally:
-            self._deferred = inside
+            self._is_deferred = is_nested
 
     @contextlib.contextmanager
     def limit(self, seconds: float | None) -> Iterator[None]:
-        """The block may take this long."""
-        if not seconds or not self._main:
+        """Raise DeviceError in the main thread if the block takes longer than `seconds`; None means no limit."""
+        if not seconds or not self._in_main_thread:
             yield
             return
-        timer = threading.Timer(seconds, self._on_time, (seconds,))
+        timer = threading.Timer(seconds, self._on_expiry, (seconds,))
         timer.daemon = True
         timer.start()
         try:
@@ -61,16 +64,16 @@ class Interrupts:
         finally:
             timer.cancel()
 
-    def _on_time(self, seconds: float) -> None:
-        self._late = seconds
+    def _on_expiry(self, seconds: float) -> None:
+        self._expired_limit = seconds
         _thread.interrupt_main(signal.SIGINT)
-        # The main thread may sit in a driver that never comes back to Python.
-        stuck = threading.Timer(max(1.0, min(seconds, 5.0)), _give_up, (seconds,))
-        stuck.daemon = True
-        stuck.start()
+        # The main thread may be inside a driver call that never returns to Python, where no handler runs.
+        last_resort = threading.Timer(max(1.0, min(seconds, 5.0)), _end_process, (seconds,))
+        last_resort.daemon = True
+        last_resort.start()
 
 
-def _give_up(seconds: float) -> None:
+def _end_process(seconds: float) -> None:
     sys.stderr.write(f"webgpu-run: error: a call took more than {seconds:g} s and does not return\n")
     sys.stderr.flush()
     os._exit(DeviceError.exit_code)

@@ -1,4 +1,4 @@
-"""`--isolate`: the run in a child process, so that a crash of the driver ends as an error line and not as a signal."""
+"""`--isolate`: run in a child process, so that a crash of the driver becomes an error line."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from collections.abc import Sequence
 
 from ..errors import DeviceError
 
-MARK = "WEBGPU_RUN_INSIDE"
+PARENT_ID = "WEBGPU_RUN_INSIDE"  # environment variable that tells the child which process started it
 
 
-def inside() -> bool:
-    """This process is the child."""
-    return os.environ.get(MARK) == str(os.getppid())
+def is_child() -> bool:
+    """True in the child process that `run_child` started."""
+    return os.environ.get(PARENT_ID) == str(os.getppid())
 
 
 def run_child(args: Sequence[str]) -> int:
-    """The same command in a child with our standard streams: its exit code, DeviceError if a signal ended it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the child by itself, and its answer counts
+    """Run the command in a child process that shares our standard streams.
+
+    Returns the exit code of the child. Raises DeviceError if a signal ended it.
+    """
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends Ctrl-C to the child too, which decides
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", __package__.partition(".")[0], *args],
-            env={**os.environ, MARK: str(os.getpid())},
+            env={**os.environ, PARENT_ID: str(os.getpid())},
             preexec_fn=_default_sigint if os.name == "posix" else None,
         )
         signal.signal(signal.SIGTERM, lambda number, frame: child.terminate())
         code = int(child.wait())
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if code == -signal.SIGTERM:
         return 128 + signal.SIGTERM

@@ -1,4 +1,4 @@
-"""Output files: checked before the work starts, written to a temporary name and renamed."""
+"""Output files: checked before the work starts, then written under a temporary name and renamed."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from ..errors import RunError, UsageError
 
 
 def check_target(path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]], flag: str) -> Path:
-    """The path, if a file can be written there without destroying an input."""
+    """Check that a file can be written to `path` and that this would not overwrite one of `inputs`."""
     target = Path(path)
-    for given in inputs:
+    for source in inputs:
         try:
-            same = target.exists() and os.path.samefile(target, given)
+            is_input = target.exists() and os.path.samefile(target, source)
         except OSError:
             continue
-        if same:
+        if is_input:
             raise UsageError(f"{flag} would overwrite its own input ({target})")
     if target.is_dir():
         raise UsageError(f"{flag}: is a directory ({target})")
     if not target.parent.is_dir():
         raise UsageError(f"{flag}: no such directory ({target.parent})")
-    if not os.access(target.parent, os.W_OK) and not _special(target):
+    if not os.access(target.parent, os.W_OK) and not _is_device_or_pipe(target):
         raise UsageError(f"{flag}: the directory is not writable ({target.parent})")
     return target
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """The whole file or none of it. A device or pipe is written to, never replaced."""
+    """Write the whole file or nothing. A device or pipe is written to directly, never replaced."""
     target = Path(path)
     try:
-        if _special(target):
+        if _is_device_or_pipe(target):
             with open(target, "wb", buffering=0) as out:
                 out.write(data)
             return
@@ -46,14 +46,14 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
             os.chmod(name, 0o666 & ~_umask())
             os.replace(name, target)
         except BaseException:
-            with contextlib.suppress(FileNotFoundError):  # an interrupt may come just after the rename
+            with contextlib.suppress(FileNotFoundError):  # an interrupt may arrive just after the rename
                 os.unlink(name)
             raise
     except OSError as error:
         raise RunError(f"cannot write: {(error.strerror or str(error)).lower()} ({target})") from None
 
 
-def _special(path: Path) -> bool:
+def _is_device_or_pipe(path: Path) -> bool:
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""Progress on stderr while loading, compiling and prefilling: only on a terminal, and gone when the text starts."""
+"""Progress bars on stderr while loading, compiling and prefilling. They appear only on a terminal."""
 
 from __future__ import annotations
 
@@ -8,40 +8,43 @@ from typing import Any
 
 
 class Progress:
-    """Takes `(what, done, total)`; shows one transient bar, or nothing. A still one is drawn only when it is told
-    something: measurements share the processor with nobody."""
+    """Call it with `(what, done, total)`; it shows one transient bar per `what`, or nothing if stderr is no terminal.
 
-    def __init__(self, *, quiet: bool = False, still: bool = False) -> None:
-        self.still = still
-        self.shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
+    With `manual`, a bar is drawn only when it is called. There is no refresh thread, which would take processor time
+    from a measurement.
+    """
+
+    def __init__(self, *, quiet: bool = False, manual: bool = False) -> None:
+        self.manual = manual
+        self.is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
         self._bar: Any = None
         self._tasks: dict[str, Any] = {}
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        if not self.shown:
+        if not self.is_shown:
             return
         if self._bar is None:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
             from rich.progress import Progress as Bars
 
-            from .terminal import aside
+            from .terminal import stderr_console
 
             columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn()
             self._bar = Bars(
                 *columns,
-                console=aside(),
+                console=stderr_console(),
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
-                auto_refresh=not self.still,
+                auto_refresh=not self.manual,
             )
             self._bar.start()
         if what not in self._tasks:
             self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total, refresh=self.still)
+        self._bar.update(self._tasks[what], completed=done, total=total, refresh=self.manual)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bars."""
         if self._bar is not None:
             self._bar.stop()
             self._bar, self._tasks = None, {}

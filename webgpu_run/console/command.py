@@ -1,0 +1,138 @@
+"""Click commands with our conventions: options with an optional value, one error line, documented exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from ..errors import RunError
+from .terminal import abandon_stdout, one_line, open_missing_streams
+
+INTERRUPTED = 130
+
+
+class OptionalValue(click.Option):
+    """An option that may be followed by one of `words`. Any other word is left to be the next argument."""
+
+    def __init__(self, *args: Any, words: Sequence[str], **kwargs: Any) -> None:
+        self.words = tuple(words)
+        settings = {"is_flag": False, "flag_value": self.words[0], "type": click.Choice(self.words), **kwargs}
+        super().__init__(*args, **settings)
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """The variable may also be a yes or a no, as for a flag."""
+        value = super().value_from_envvar(ctx)
+        word = value.strip().lower() if isinstance(value, str) else ""
+        if word in ("1", "true", "yes", "on"):
+            return self.words[0]
+        return None if word in ("0", "false", "no", "off") else value
+
+
+class Command(click.Command):
+    """A command that supports `OptionalValue` and lists its options in sections."""
+
+    groups: Mapping[str, Sequence[str]] = {}  # title -> option names; the last section also lists the unnamed options
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        if not self.groups:
+            return super().format_options(ctx, formatter)
+        titles = {name: title for title, names in self.groups.items() for name in names}
+        *_, last = self.groups
+        for title in self.groups:
+            options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+            records = [p.get_help_record(ctx) for p in options if titles.get(p.name or "", last) == title]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record])
+        return None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Rewrite `--option word` as `--option=word` for every OptionalValue before click parses the arguments."""
+        options = {name: param for param in self.params if isinstance(param, OptionalValue) for name in param.opts}
+        joined: list[str] = []
+        indices = iter(range(len(args)))
+        for i in indices:
+            option = options.get(args[i])
+            if args[i] == "--":
+                joined += args[i:]
+                break
+            if option is None:
+                joined.append(args[i])
+            elif i + 1 < len(args) and args[i + 1] in option.words:
+                joined.append(f"{args[i]}={args[i + 1]}")
+                next(indices)
+            else:
+                self._refuse_unknown_word(ctx, option, *args[i : i + 2])
+                joined.append(f"{args[i]}={option.flag_value}")
+        return super().parse_args(ctx, joined)
+
+    def _refuse_unknown_word(self, ctx: click.Context, option: OptionalValue, flag: str, following: str = "") -> None:
+        """Refuse a plain word after an option that is neither one of its words nor a file."""
+        if following.isalnum() and not os.path.exists(following):
+            near = difflib.get_close_matches(following, option.words, 1)
+            more = f", did you mean {near[0]}?" if near else f": {', '.join(option.words)}"
+            raise click.UsageError(f"{flag}: {following!r} is no file and none of its words{more}", ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A closed stdout becomes ClosedPipe, because click treats it like any other OSError."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ClosedPipe from None
+        return result
+
+
+class ClosedPipe(Exception):  # noqa: N818
+    """The reader of our stdout has gone, as in `webgpu-run ... | head -1`."""
+
+
+def run(command: click.Command, name: str, args: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit. Every error becomes one line on stderr and an exit code."""
+    open_missing_streams()
+    args = sys.argv[1:] if args is None else list(args)
+    prefix = name.upper().replace("-", "_")
+    debug = "--debug" in args or os.environ.get(f"{prefix}_DEBUG", "") not in ("", "0")
+    code = 0
+    try:
+        result = command.main(list(args), prog_name=name, standalone_mode=False, auto_envvar_prefix=prefix)
+        code = result if isinstance(result, int) else 0
+    except ClosedPipe:
+        abandon_stdout()
+    except (KeyboardInterrupt, click.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the exit
+        code = INTERRUPTED
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else name
+        code = _report(name, error.format_message(), f"see {path} --help", error.exit_code)
+    except RunError as error:
+        code = _report(name, str(error), error.hint, error.exit_code, debug)
+    except MemoryError:
+        code = _report(name, "out of memory", None, 6, debug)
+    except Exception as error:
+        hint = None if debug else "this is a fault of ours; --debug shows where"
+        code = _report(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
+    sys.exit(code)
+
+
+def _report(name: str, message: str, hint: str | None, code: int, debug: bool = False) -> int:
+    """Print the error line and the hint; returns the exit code."""
+    if debug:
+        traceback.print_exc()
+    try:
+        click.echo(f"{name}: error: {one_line(message)}", err=True)
+        if hint:
+            click.echo(f"hint: {one_line(hint)}", err=True)
+    except OSError:
+        abandon_stdout()
+    return code
