@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from webgpu_run.formats import pte
-from webgpu_run.formats.vkgraph import OperatorCall, ValueList, VkGraph, VkTensor
-from webgpu_run.graph import fuse, rewrite
+from webgpu_run.formats.vkgraph import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
+from webgpu_run.graph import calls, fuse
 from webgpu_run.graph.lower import planned
+from webgpu_run.graph.passes import attention as attention_pass
+from webgpu_run.graph.passes import linears, rounding, tidy
+from webgpu_run.graph.passes.pick import PICK, add_pick
+from webgpu_run.graph.rewrite import Rewrite
 from webgpu_run.ops.choice import GREEDY
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits, Profile
 
@@ -38,9 +42,8 @@ def names(vk: VkGraph) -> Counter[str]:
 
 def changes(before: VkGraph, *passes: fuse.Pass) -> dict[str, int]:
     """How many calls of each name the last of the passes adds (or, negative, takes away)."""
-    for step in passes[:-1]:
-        before = step(before, LIMITS)
-    count = names(passes[-1](before, LIMITS))
+    before = fuse.fuse(before, LIMITS, passes[:-1])
+    count = names(fuse.fuse(before, LIMITS, passes[-1:]))
     count.subtract(names(before))
     return {name: n for name, n in count.items() if n}
 
@@ -56,7 +59,7 @@ def check(vk: VkGraph) -> None:
     for call in vk.chain:
         for v in (p for arg in call.args[:-1] for p in parts(arg)):
             value = vk.values[v]
-            free = not isinstance(value, VkTensor | fuse.SymInt) or getattr(value, "constant_id", -1) >= 0
+            free = not isinstance(value, VkTensor | SymInt) or getattr(value, "constant_id", -1) >= 0
             assert free or v in made, f"{call.name} reads {v} before it is made"
         outs = parts(call.args[-1])
         assert not made & set(outs), f"{call.name} makes {outs} again"
@@ -72,10 +75,10 @@ def test_every_pass_leaves_a_whole_graph(name: str) -> None:
     for vk in graphs_of(name):
         outs = [vk.values[v] for v in vk.output_ids]
         for step in fuse.PASSES:
-            check(step(vk, LIMITS))  # alone
+            check(fuse.fuse(vk, LIMITS, [step]))  # alone
         whole = vk
         for step in fuse.PASSES:
-            whole = step(whole, LIMITS)
+            whole = fuse.fuse(whole, LIMITS, [step])
             check(whole)
             assert [whole.values[v] for v in whole.output_ids] == outs
         assert names(fuse.fuse(whole, LIMITS)) == names(whole)  # nothing is left to do
@@ -83,20 +86,20 @@ def test_every_pass_leaves_a_whole_graph(name: str) -> None:
 
 
 def test_merge_symints() -> None:
-    assert changes(graphs_of("tiny_dyn")[0], rewrite.merge_symints) == {"et_vk.select_as_symint.default": -1}
+    assert changes(graphs_of("tiny_dyn")[0], tidy.merge_symints) == {"et_vk.select_as_symint.default": -1}
 
 
 def test_drop_views() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    kept = [c for c in rewrite.drop_views(vk, LIMITS).chain if c.name == VIEW]
-    assert changes(vk, rewrite.drop_views) == {VIEW: -8}
+    kept = [c for c in fuse.fuse(vk, LIMITS, [tidy.drop_views]).chain if c.name == VIEW]
+    assert changes(vk, tidy.drop_views) == {VIEW: -8}
     assert all(vk.values[c.args[0]].dims != vk.values[c.args[-1]].dims for c in kept)  # type: ignore[union-attr]
 
 
 def test_round_rows() -> None:
     """Two layers of seven 8-bit linears and the last: rows are rounded once for q, k and v, once for gate and up."""
-    assert changes(graphs_of("tiny_8da4w")[0], fuse.round_rows) == {
-        fuse.DYNAMIC: -15, LINEAR: 15, fuse.CHOOSE: -15, fuse.ROUND: 9,
+    assert changes(graphs_of("tiny_8da4w")[0], rounding.round_rows) == {
+        rounding.DYNAMIC: -15, LINEAR: 15, rounding.CHOOSE: -15, calls.ROUND: 9,
     }  # fmt: skip
 
 
@@ -105,18 +108,18 @@ def test_fold_rounding() -> None:
     (vk,) = graphs_of("tiny_8da4w")
     whole = fuse.fuse(vk, LIMITS)
     assert names(whole) == names(fuse.fuse(graphs_of("tiny_dyn")[0], LIMITS))
-    linears = [c for c in whole.chain if c.name.startswith(fuse.FUSED)]
-    assert linears
-    assert all(whole.values[c.args[9]] is True for c in linears)
+    fused = [c for c in whole.chain if c.name in linears.FUSED]
+    assert fused
+    assert all(whole.values[calls.input_of(c, "rounded").id] is True for c in fused)
 
 
 def dynamic(b: Builder, x: Ref, k: int, group: int, eps: float | None = None) -> Ref:
     """A linear of k to 32 with 8-bit rows, as the exporter spells it."""
     form = ("ASYMMETRIC", (1, 1, k), None, -128, 127, eps, None, None, False)
-    scale, zero = b.call(fuse.CHOOSE, x, *form, dtype=["float32", "int8"])
+    scale, zero = b.call(rounding.CHOOSE, x, *form, dtype=["float32", "int8"])
     dims = (((32, k // 2), np.uint8), ((k // group, 32), np.int32), ((k // group, 32), np.float32))
     weight = [b.constant(np.zeros(d, t)) for d, t in dims]
-    made: Ref = b.call(fuse.DYNAMIC, x, scale, zero, *weight, group, None, out=(1, 4, 32))
+    made: Ref = b.call(rounding.DYNAMIC, x, scale, zero, *weight, group, None, out=(1, 4, 32))
     return made
 
 
@@ -133,48 +136,48 @@ def test_rounding_that_is_left_as_it_is(k: int, group: int, eps: float | None) -
     """Another least scale, or a weight that has no strips."""
     b = Builder()
     b.output(dynamic(b, b.input((1, 4, k)), k, group, eps))
-    assert names(fuse.fuse(b.vk(), LIMITS)) == {fuse.CHOOSE: 1, fuse.DYNAMIC: 1}
+    assert names(fuse.fuse(b.vk(), LIMITS)) == {rounding.CHOOSE: 1, rounding.DYNAMIC: 1}
 
 
 def test_fuse_swiglu() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, rewrite.drop_views, fuse.fuse_swiglu) == {LINEAR: -4, SIGMOID: -2, MUL: -4, ONE: 2}
+    assert changes(vk, tidy.drop_views, linears.fuse_swiglu) == {LINEAR: -4, SIGMOID: -2, MUL: -4, ONE: 2}
 
 
 def test_fuse_siblings() -> None:
     """Fifteen linears: q, k and v twice, gate and up twice, and five alone."""
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, rewrite.drop_views, fuse.fuse_siblings) == {LINEAR: -15, THREE: 2, TWO: 2, ONE: 5}
+    assert changes(vk, tidy.drop_views, linears.fuse_siblings) == {LINEAR: -15, THREE: 2, TWO: 2, ONE: 5}
 
 
 def test_fuse_residual() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, rewrite.drop_views, fuse.fuse_siblings, fuse.fuse_residual) == {ADD: -4}
+    assert changes(vk, tidy.drop_views, linears.fuse_siblings, linears.fuse_residual) == {ADD: -4}
 
 
 def test_fuse_norm() -> None:
     (vk,) = graphs_of("tiny_dyn")
-    assert changes(vk, rewrite.drop_views, fuse.fuse_siblings, fuse.fuse_norm) == {NORM: -5}
+    assert changes(vk, tidy.drop_views, linears.fuse_siblings, linears.fuse_norm) == {NORM: -5}
 
 
 @pytest.mark.parametrize(("name", "rope"), [("tiny_dyn", "apply_rotary_emb"), ("tiny_qwen25", "apply_rotary_emb_hf")])
 def test_fuse_attention(name: str, rope: str) -> None:
-    """With it go the slices of the tables (and the end of their range), which are read at the position instead."""
+    """Tables are read at the position, so nothing reads their slices (and the end of their range) any more."""
     (vk,) = graphs_of(name)
-    found = changes(vk, rewrite.merge_symints, rewrite.drop_views, fuse.fuse_attention)
-    assert found.pop("sdpa_with_kv_cache.default") == found.pop(f"et_vk.{rope}.default") == -2
-    assert found.pop("wr.attention") == 2
-    assert found == ({"aten.slice_copy.Tensor": -2, "add": -1} if name == "tiny_dyn" else {})
+    passes = (tidy.merge_symints, tidy.drop_views, attention_pass.fuse_attention)
+    assert changes(vk, *passes) == {"sdpa_with_kv_cache.default": -2, f"et_vk.{rope}.default": -2, "wr.attention": 2}
+    unused = {"aten.slice_copy.Tensor": -2, "add": -1} if name == "tiny_dyn" else {}
+    assert changes(vk, *passes, tidy.drop_unused) == unused
 
 
 def test_tables_at_other_rows_are_left_as_they_are() -> None:
     """A static model gathers its table rows: attention is fused, the rows are read as the graph made them."""
     (vk,) = graphs_of("tiny_static")
     whole = fuse.fuse(vk, LIMITS)
-    calls = [c for c in whole.chain if c.name == "wr.attention"]
-    assert len(calls) == 2
+    fused = [c for c in whole.chain if c.name == "wr.attention"]
+    assert len(fused) == 2
     assert names(whole)["aten.index.Tensor"] == 2
-    assert not any(whole.values[c.args[8]] for c in calls)
+    assert not any(whole.values[calls.input_of(c, "absolute").id] for c in fused)
 
 
 def test_small_graph_of_a_layer() -> None:
@@ -202,7 +205,8 @@ def test_dispatches_of_a_layer(profile: Profile) -> None:
 
 
 def made_tensors(vk: VkGraph) -> list[int]:
-    outs = (v for call in vk.chain for v in rewrite.Rewrite(vk).expand(call.args[-1]))
+    g = Rewrite(vk)
+    outs = (ref.id for call in vk.chain for ref in g.outputs(call))
     return [v for v in outs if isinstance(vk.values[v], VkTensor)]
 
 
@@ -214,8 +218,8 @@ def test_any_value_may_be_returned(name: str) -> None:
         if v in vk.output_ids:
             continue
         asked = dataclasses.replace(vk, output_ids=(*vk.output_ids, v))
-        for step in (*fuse.PASSES, fuse.fuse):
-            fused = step(asked, LIMITS)
+        for passes in (*((step,) for step in fuse.PASSES), fuse.PASSES):
+            fused = fuse.fuse(asked, LIMITS, passes)
             check(fused)
             assert fused.values[fused.output_ids[-1]].dims == vk.values[v].dims  # type: ignore[union-attr]
 
@@ -230,8 +234,8 @@ def test_any_value_may_be_read_again(name: str) -> None:
         more = dataclasses.replace(
             vk, values=(*vk.values, vk.values[v]), chain=(*vk.chain, call), output_ids=(*vk.output_ids, at)
         )
-        for step in (*fuse.PASSES, fuse.fuse):
-            check(step(more, LIMITS))
+        for passes in (*((step,) for step in fuse.PASSES), fuse.PASSES):
+            check(fuse.fuse(more, LIMITS, passes))
 
 
 # -- shapes and forms that do not fit --------------------------------------------------------------------------------
@@ -391,7 +395,7 @@ def test_not_this_attention(form: dict[str, bool]) -> None:
 def test_tables_that_do_not_start_at_the_position(form: dict[str, Any]) -> None:
     vk = fuse.fuse(attention(**form).vk(), LIMITS)
     (call,) = (c for c in vk.chain if c.name == "wr.attention")
-    assert vk.values[call.args[8]] is False
+    assert vk.values[calls.input_of(call, "absolute").id] is False
     assert names(vk)["aten.slice_copy.Tensor"] == 2
 
 
@@ -402,7 +406,7 @@ def test_symints_of_other_numbers_stay() -> None:
     sizes = [b.call("sym_size.int", x, i).id for i in (0, 1, 0)]
     total = b.call("add", *(Ref(v) for v in (picks[2], sizes[2])))
     b.output(b.call("aten.slice_copy.Tensor", x, 0, 0, total, 1, out=(4, 4)))
-    vk = rewrite.merge_symints(b.vk(), LIMITS)
+    vk = fuse.fuse(b.vk(), LIMITS, [tidy.merge_symints])
     check(vk)
     assert [c.args[-1] for c in vk.chain[:4]] == [*picks[:2], *sizes[:2]]
     assert vk.chain[4].args[:2] == (picks[0], sizes[0])
@@ -413,7 +417,7 @@ def test_views_that_are_returned_or_change_something_stay() -> None:
     x = b.input((4, 6))
     same = b.call(VIEW, x, (4, 6))
     b.output(b.call(SIGMOID, same), b.call(VIEW, x, (6, 4)), b.call(VIEW, x, (4, 6)))
-    vk = rewrite.drop_views(b.vk(), LIMITS)
+    vk = fuse.fuse(b.vk(), LIMITS, [tidy.drop_views])
     assert names(vk) == {VIEW: 2, SIGMOID: 1}
     assert vk.output_ids == b.vk().output_ids
     assert vk.chain[0].args[0] == x.id
@@ -422,11 +426,11 @@ def test_views_that_are_returned_or_change_something_stay() -> None:
 def test_an_id_only_where_there_are_logits() -> None:
     """The choice of a token is added to a graph from ids [1, S] to logits, and to no other."""
     (vk,) = graphs_of("tiny_dyn")
-    more = fuse.add_pick(vk)
-    assert more.chain[-1].name == fuse.PICK
+    more = add_pick(vk)
+    assert more.chain[-1].name == PICK
     assert more.chain[-1].args[:2] == (vk.output_ids[0], more.input_ids[-1])
     assert (more.input_ids[:-1], more.output_ids) == (vk.input_ids, vk.output_ids)
     for b in (attention(), Small()):
         if not b.outputs:
             b.output(b.call(SIGMOID, b.x))
-        assert fuse.add_pick(b.vk()) == b.vk()
+        assert add_pick(b.vk()) == b.vk()

@@ -1,134 +1,165 @@
-"""A graph's chain under rewriting, and the passes that only tidy it: what is said twice, or for nothing, is dropped."""
+"""A graph's chain of calls while a pass changes it: who computes each value, who reads it, and edits that keep both."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..formats.vkgraph import OperatorCall, Value, ValueList, VkGraph, VkTensor
-from ..ops.limits import Limits
+from ..ops.spec import load_all
+from . import calls
+from .calls import Ref
+
+Input = Ref | list[Ref] | bool | int | float | None  # what is no Ref becomes a new value
+
+
+class NamedCall:
+    """A call of the chain; `call["eps"]` is the value that it reads as this parameter."""
+
+    __slots__ = ("_call", "index", "outputs")
+
+    def __init__(self, call: OperatorCall, index: int, outputs: list[Ref]) -> None:
+        self._call, self.index, self.outputs = call, index, outputs
+
+    @property
+    def op(self) -> str:
+        return self._call.name
+
+    def __getitem__(self, name: str) -> Ref:
+        return calls.input_of(self._call, name)
+
+    def some(self, *names: str) -> dict[str, Input]:
+        """These inputs, for a call that takes them over."""
+        return {name: self[name] for name in names}
+
+    def but(self, **changes: Input) -> dict[str, Input]:
+        """All inputs, with these in the place of some."""
+        return {**calls.inputs_of(self._call), **changes}
 
 
 class Rewrite:
-    """A chain under rewriting: who makes a value, who reads it."""
+    """A graph whose chain of calls is being changed. Removed calls leave a gap, so that indices stay valid."""
 
     def __init__(self, vk: VkGraph) -> None:
-        self.vk = vk
-        self.values: list[Value] = list(vk.values)
         self.chain: list[OperatorCall | None] = list(vk.chain)
-        self.maker: dict[int, int] = {}
-        self.readers: dict[int, list[int]] = {v: [len(self.chain)] for v in vk.output_ids}
-        for i in range(len(self.chain)):
-            self._enter(i)
+        self._vk = vk
+        self._values: list[Value] = list(vk.values)
+        self._output_ids = vk.output_ids
+        self._producers: dict[int, int] = {}
+        self._read_counts: defaultdict[int, int] = defaultdict(int)
+        self._returned = {item for v in vk.output_ids for item in self._with_items(v)}
+        for v in vk.output_ids:
+            self._count(v, 1)
+        for index, call in enumerate(vk.chain):
+            self._link(index, call)
 
-    def _enter(self, i: int) -> None:
-        if (call := self.chain[i]) is not None:
-            for v in self.expand(call.args[-1]):
-                self.maker[v] = i
-            for arg in call.args[:-1]:
-                for v in self.expand(arg):
-                    self.readers.setdefault(v, []).append(i)
+    def _link(self, index: int, call: OperatorCall) -> None:
+        for v in self._with_items(calls.output_of(call)):
+            self._producers[v] = index
+        for v in calls.reads(call):
+            self._count(v, 1)
 
-    def _leave(self, i: int) -> None:
-        if (call := self.chain[i]) is not None:
-            for v in self.expand(call.args[-1]):
-                self.maker.pop(v, None)
-            for arg in call.args[:-1]:
-                for v in self.expand(arg):
-                    self.readers[v].remove(i)
-            self.chain[i] = None
+    def _count(self, v: int, change: int) -> None:
+        self._read_counts[v] += change
+        value = self._values[v]
+        if type(value) is ValueList:
+            for item in value.items:
+                self._read_counts[item] += change
 
-    def expand(self, v: int) -> tuple[int, ...]:
-        value = self.values[v]
-        return (v, *value.items) if isinstance(value, ValueList) else (v,)
+    def _with_items(self, v: int) -> tuple[int, ...]:
+        value = self._values[v]
+        return (v, *value.items) if type(value) is ValueList else (v,)
 
-    def made_by(self, v: int, name: str) -> OperatorCall | None:
-        """The call of this name that makes v, if there is one."""
-        call = self.chain[self.maker[v]] if v in self.maker else None
-        return call if call is not None and call.name == name else None
+    def remove(self, index: int) -> None:
+        """Remove a call; None is left in its place."""
+        call = self.chain[index]
+        if call is not None:
+            for v in self._with_items(calls.output_of(call)):
+                self._producers.pop(v, None)
+            for v in calls.reads(call):
+                self._count(v, -1)
+            self.chain[index] = None
 
-    def only(self, v: int) -> bool:
-        """Exactly one call reads v."""
-        return len(self.readers.get(v, ())) == 1
+    def put(self, index: int, op: str, inputs: Mapping[str, Input], outputs: list[Ref]) -> None:
+        """Put a call with these named inputs at this place of the chain."""
+        output = self._ref(outputs) if calls.writes_list(op) else outputs[0]
+        call = calls.make_call(op, {name: self._ref(value).id for name, value in inputs.items()}, output.id)
+        self.remove(index)
+        self.chain[index] = call
+        self._link(index, call)
 
-    def add(self, value: Value) -> int:
-        self.values.append(value)
-        return len(self.values) - 1
+    def _ref(self, value: Input) -> Ref:
+        if isinstance(value, Ref):
+            return value
+        if isinstance(value, list):
+            return self.add(ValueList(tuple(ref.id for ref in value)))
+        return self.add(value)
 
-    def put(self, at: int, name: str, args: tuple[int, ...], gone: tuple[int, ...]) -> None:
-        """Place a call at `at`; the calls at `gone` disappear."""
-        for i in (*gone, at):
-            self._leave(i)
-        self.chain[at] = OperatorCall(at, name, args)
-        self._enter(at)
+    def add(self, value: Value) -> Ref:
+        """A new value."""
+        self._values.append(value)
+        return Ref(len(self._values) - 1)
 
-    def done(self) -> VkGraph:
+    def redirect(self, replacements: Mapping[Ref, Ref]) -> None:
+        """Make everything that reads a replaced value, also in a list, read its replacement.
+
+        A replacement may be replaced itself, by an earlier entry.
+        """
+        ids: dict[int, int] = {}
+        for old, new in replacements.items():
+            ids[old.id] = ids.get(new.id, new.id)
+            self._read_counts[ids[old.id]] += self._read_counts.pop(old.id, 0)
+
+        def replaced(v: int) -> int:
+            return ids.get(v, v)
+
+        for v, value in enumerate(self._values):
+            if type(value) is ValueList and not ids.keys().isdisjoint(value.items):
+                self._values[v] = ValueList(tuple(map(replaced, value.items)))
+        for index, call in enumerate(self.chain):
+            if call is not None and not ids.keys().isdisjoint(calls.reads(call)):
+                self.chain[index] = calls.with_reads(call, replaced)
+        self._output_ids = tuple(map(replaced, self._output_ids))
+
+    def producer(self, ref: Ref) -> int | None:
+        """Index of the call that computes the value."""
+        return self._producers.get(ref.id)
+
+    def read_count(self, ref: Ref) -> int:
+        """How many inputs of calls, and outputs of the graph, are this value."""
+        return self._read_counts.get(ref.id, 0)
+
+    def value(self, ref: Ref) -> Value:
+        return self._values[ref.id]
+
+    def tensor(self, ref: Ref) -> VkTensor | None:
+        """The value if it is a tensor."""
+        value = self._values[ref.id]
+        return value if isinstance(value, VkTensor) else None
+
+    def outputs(self, call: OperatorCall) -> list[Ref]:
+        """What the call computes, in the order of its schema's outputs."""
+        output = calls.output_of(call)
+        value = self._values[output]
+        return list(map(Ref, value.items)) if isinstance(value, ValueList) else [Ref(output)]
+
+    def output(self, index: int, name: str) -> Ref | None:
+        """The output of this name of a call; None where the call does not write as many values as its op."""
+        call = self.chain[index]
+        assert call is not None
+        names, refs = load_all()[call.name].outs, self.outputs(call)
+        return refs[names.index(name)] if len(names) == len(refs) else None
+
+    def call_at(self, index: int) -> NamedCall:
+        call = self.chain[index]
+        assert call is not None
+        return NamedCall(call, index, self.outputs(call))
+
+    def is_returned(self, ref: Ref) -> bool:
+        """Whether the value was an output of the graph before any change."""
+        return ref.id in self._returned
+
+    def finish(self) -> VkGraph:
         chain = tuple(call for call in self.chain if call is not None)
-        return replace(self.vk, values=tuple(self.values), chain=chain)
-
-
-def _substitute(vk: VkGraph, old: dict[int, int], chain: list[OperatorCall]) -> VkGraph:
-    """The graph with this chain, every read of an old value replaced by its stand-in."""
-
-    def final(v: int) -> int:
-        while v in old:
-            v = old[v]
-        return v
-
-    values = tuple(
-        ValueList(tuple(final(v) for v in value.items)) if isinstance(value, ValueList) else value
-        for value in vk.values
-    )
-    calls = tuple(replace(c, args=(*(final(v) for v in c.args[:-1]), c.args[-1])) for c in chain)
-    return replace(vk, values=values, chain=calls, output_ids=tuple(final(v) for v in vk.output_ids))
-
-
-def merge_symints(vk: VkGraph, limits: Limits) -> VkGraph:
-    """One SymInt for one number: reads of the same element of the same input, or the same live size, are the same."""
-    seen: dict[tuple[object, ...], int] = {}
-    old: dict[int, int] = {}
-    chain = []
-    for call in vk.chain:
-        if call.name in ("et_vk.select_as_symint.default", "sym_size.int"):
-            x = vk.values[call.args[0]]
-            numbers = [vk.values[v] for v in call.args[1:-1]]
-            if isinstance(x, VkTensor) and all(isinstance(n, int) for n in numbers):
-                if call.name != "sym_size.int" and numbers[1] == -1 and x.dims[int(numbers[0])] == 1:  # type: ignore[arg-type]
-                    numbers[1] = 0
-                key = (call.name, call.args[0], *numbers)
-                first = seen.setdefault(key, call.args[-1])
-                if first != call.args[-1]:
-                    old[call.args[-1]] = first
-                    continue
-        chain.append(call)
-    return _substitute(vk, old, chain)
-
-
-def drop_views(vk: VkGraph, limits: Limits) -> VkGraph:
-    """Reshapes to the shape a tensor already has, left over from 2-D matmuls."""
-    old: dict[int, int] = {}
-    chain = []
-    for call in vk.chain:
-        x, out = vk.values[call.args[0]] if call.args else None, vk.values[call.args[-1]]
-        if (
-            call.name == "aten.view_copy.default"
-            and isinstance(x, VkTensor)
-            and isinstance(out, VkTensor)
-            and (x.dims, x.dtype) == (out.dims, out.dtype)
-            and call.args[-1] not in vk.output_ids
-        ):
-            old[call.args[-1]] = call.args[0]
-        else:
-            chain.append(call)
-    return _substitute(vk, old, chain)
-
-
-def drop_unused(vk: VkGraph) -> VkGraph:
-    """Without calls whose result nothing reads (none of those left has another effect)."""
-    pure = ("aten.slice_copy.Tensor", "aten.clone.default", "aten.view_copy.default", "sym_size.int", "add")
-    chain = list(vk.chain)
-    while True:
-        g = Rewrite(replace(vk, chain=tuple(chain)))
-        kept = [c for c in chain if c.name not in pure or g.readers.get(c.args[-1])]
-        if len(kept) == len(chain):
-            return replace(vk, chain=tuple(chain))
-        chain = kept
+        return replace(self._vk, values=tuple(self._values), chain=chain, output_ids=self._output_ids)

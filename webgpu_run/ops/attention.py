@@ -134,7 +134,7 @@ def bounds(a: Args) -> tuple[Bound, ...]:
 
 @op(
     "wr.attention",
-    "xq xk v kc!:cache<-xk vc!:cache<-v pos:slot cos:rotary sin:rotary absolute:bool halves:bool mask?:mask _ "
+    "xq xk v kc!:cache<-xk vc!:cache<-v pos:slot cos:rotary sin:rotary absolute:bool halves:bool mask?:mask _dropout "
     "causal:bool scale?:num -> out",
     reference=reference,
     remember=remember,

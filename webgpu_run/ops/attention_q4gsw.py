@@ -136,7 +136,7 @@ def _case(
 @op(
     "wr.attention_q4gsw",
     "x w:weight[]/q4 scales:scales[] group:int bias:bias[] norm?:norm eps:num rounded:bool kc!:cache vc!:cache "
-    "pos:slot cos:rotary sin:rotary halves:bool mask?:mask _ causal:bool scale?:num -> out",
+    "pos:slot cos:rotary sin:rotary halves:bool mask?:mask _dropout causal:bool scale?:num -> out",
     reference=reference,
     remember=remember,
     pack=pack,

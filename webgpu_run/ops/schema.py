@@ -16,7 +16,7 @@ Each word is `name flags :type /dtypes`; all but the name may be left out.
 | `w!` | must be a constant of the file |
 | `kc*` | a constant that the op changes: it persists from call to call |
 | `w/q4`, `a/float|int` | the dtypes that the kernels take, of DTYPES; without them, float |
-| `_` | an argument that the op does not look at |
+| `_`, `_dropout` | an argument that the op does not look at; it has a name if a pass passes it on |
 
 After the arrow come the outputs: `out` is a tensor, `[out,mean]` a list of two, `[out*]` a list whose length the call
 decides, and `out:symint` an integer known only at call time. They too may have `/dtypes`, where the name of an argument
@@ -121,8 +121,8 @@ def _param(i: int, word: str) -> Param:
     if match is None:
         raise ValueError(f"{word!r} is no argument of a schema")
     name, flags, type_ = match["name"], match["flags"], match["type"] or "activation"
-    if name == "_":
-        return Param(f"_{i}", "any")
+    if name.startswith("_"):
+        return Param(name if name != "_" else f"_{i}", "any")
     optional = "?" in flags
     if type_ in ATTRIBUTES:
         return Param(name, type_, "position" if type_ == "slot" else "", optional)

@@ -83,7 +83,7 @@ def check(a: Args, q_name: str, k_name: str) -> Bound:
 
 @op(
     "sdpa_with_kv_cache.default",
-    "q k v kc*:cache<-k vc*:cache<-v pos:slot _ mask?:mask _ causal:bool scale?:num -> out",
+    "q k v kc*:cache<-k vc*:cache<-v pos:slot _ mask?:mask _dropout causal:bool scale?:num -> out",
     reference=reference,
     resources=resources,
     cases=(

@@ -9,8 +9,8 @@ from ..gpu.callstats import CallStats
 from ..gpu.device import Device
 from ..gpu.executor import Executor, Ticket, Turn
 from ..gpu.residency import ProgressCallback
-from ..graph import fuse as fusion
 from ..graph.lower import planned
+from ..graph.passes.pick import PICK
 from ..graph.planner import Delta, Engine
 from ..ops.choice import GREEDY
 from ..shapes import Array
@@ -33,7 +33,7 @@ class Runner:
         self.engine = engine or planned(delegate, device.limits, fuse=fuse)
         self.graph = self.engine.graph
         last = self.graph.nodes[-1] if self.graph.nodes else None
-        self.pick = last if last and last.op.name == fusion.PICK else None  # runs only where its id is asked for
+        self.pick = last if last and last.op.name == PICK else None  # runs only where its id is asked for
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})
         self.visitor: Visitor | None = None  # runs the prepared graph in the executor's place, to look at every node
