@@ -11,7 +11,8 @@ from webgpu_run.gpu.device import Device
 from webgpu_run.graph.planner import Engine
 from webgpu_run.ops import attention, sdpa
 from webgpu_run.ops.limits import GPU, SOFTWARE
-from webgpu_run.ops.linear_q4gsw import _case, _fused_case
+from webgpu_run.ops.linear_q4gsw import _case
+from webgpu_run.ops.linear_q4gsw_fused import _case as _fused_case
 from webgpu_run.ops.spec import Case, load_all
 
 from helpers import opcheck

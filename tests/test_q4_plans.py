@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
-from webgpu_run.ops import q4
 from webgpu_run.ops.limits import GPU, SOFTWARE, Limits
+from webgpu_run.ops.q4_activations import Linear
+from webgpu_run.ops.q4_dispatch import linear_steps
 
 from helpers import fields_q4
 
@@ -31,19 +32,18 @@ FORMS = [
 @pytest.mark.parametrize("m", [1, 2, 3, 9, 64, 131])
 def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: str, kind: str) -> None:
     eps = 0.25 if "norm" in form else 0.0
-    steps = q4.linear_steps(
-        m,
+    linear = Linear(
         k,
         group,
         widths,
-        LIMITS[kind],
-        outs=[f"out{i}" for i in range(1 if form == "swiglu" else len(widths))],
+        outs=tuple(f"out{i}" for i in range(1 if form == "swiglu" else len(widths))),
         bias=form == "bias",
-        norm="norm" if "norm" in form else None,
+        norm="norm" in form,
         eps=eps,
-        residual="res" if form == "residual" else None,
+        residual=form == "residual",
         swiglu=form == "swiglu",
         rounded="round" in form,
     )
+    steps = linear_steps(linear, m, LIMITS[kind])
     want = fields_q4.expected(m, k, group, widths, LIMITS[kind], form.split("+"), eps)
     assert [fields_q4.seen(step) for step in steps] == want

@@ -7,7 +7,7 @@ import pytest
 
 from webgpu_run.formats.vkgraph import ValueList
 from webgpu_run.gpu.device import Device
-from webgpu_run.ops import q4, q8
+from webgpu_run.ops import q4_layout, q8
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Profile
 from webgpu_run.shapes import Array
 
@@ -42,7 +42,7 @@ def test_exact(profile: Profile, fill: int | None, device: Device) -> None:
     x = np.stack([row(kind, rng) for kind in ROWS])[None]
     size, zero = q8.qparams(x)
     steps = np.rint(q8.rounded(x, size, zero) / size[..., None]).astype(np.int64)
-    want = (steps @ q4.nibbles(w).astype(np.int64).T) * size[..., None].astype(np.float64)
+    want = (steps @ q4_layout.nibbles(w).astype(np.int64).T) * size[..., None].astype(np.float64)
     b = Builder()
     given = b.input(x.shape)
     no_bias = b.value(ValueList(()))

@@ -1,4 +1,4 @@
-// y = x w^T for 4-bit weights packed in strips of 4 * LANES columns (ops/q4.py describes the texels).
+// y = x w^T for 4-bit weights packed in strips of 4 * LANES columns (ops/q4_layout.py describes the texels).
 // A lane owns 4 columns of STRIPS strips and ROWS rows. With SPLITS > 1 (and one strip) as many lanes own the same columns,
 // each with every SPLITS-th block of k, and workgroup memory joins them: GPUs need the lanes, software adapters are better
 // without.

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, prod
-from . import q4, rope, sdpa
+from . import rope, sdpa
 from .limits import Limits
 from .plan import Bound, Plan, Reach, Step, Window, fold, need, unsupported
+from .q4_activations import window_rows
 from .spec import Args, Case, Packed, Resource, op
 from .wgsl import Consts
 
@@ -99,7 +100,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     size = (a["xk"][2] * dim * 2, high, ceil_div(a["kc"][1], 8 * high))
     texel = str(dict(cache_consts(a, limits))["CACHE"])
     cache = Resource(prod(size) * (16 if limits.kv == "f32" else 8), state=True, texture=size, texel=texel)
-    rows = 1 if seq == 1 else align(seq, q4.window_rows(heads * dim, limits))
+    rows = 1 if seq == 1 else align(seq, window_rows(heads * dim, limits))
     return {"q": Resource(rows * heads * dim * 4), "kt": cache, "vt": cache}
 
 
@@ -203,7 +204,7 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
     """Attention of the turned queries in scratch over texture caches, a window of queries a dispatch."""
     seq, heads, dim = a["xq"][1:]
     kv = a["xk"][2]
-    window = 1 if seq == 1 else q4.window_rows(heads * dim, limits)
+    window = 1 if seq == 1 else window_rows(heads * dim, limits)
     rows = 2 if seq > 1 and heads // kv <= 4 else 1  # queries a workgroup: more of them do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
     blocks = 2 if seq == 1 else 1

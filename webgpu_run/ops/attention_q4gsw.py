@@ -11,17 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, rows_of
-from . import attention, linear_q4gsw, q4
+from . import attention, linear_q4gsw, linear_q4gsw_fused, q4_activations, q4_layout
 from .limits import SOFTWARE, Limits
 from .plan import Plan, Step, need
+from .q4_activations import Linear
+from .q4_dispatch import KERNELS, layout_of, strip_consts, strip_grid, texture_consts
 from .spec import Args, Case, Packed, Resource, op
-
-_KERNELS = {
-    "": "attention_q4gsw",
-    "image": "attention_q4gsw_rows",
-    "fresh": "attention_dq8ca_fresh",
-    "packed": "attention_dq8ca",
-}
 
 
 def _apart(a: Args) -> Args:
@@ -37,7 +32,7 @@ def _apart(a: Args) -> Args:
 def _tensors(a: Args, t: Mapping[str, Array]) -> dict[str, Array]:
     part = _apart(a)
     attrs = {**a.attrs, "swiglu": False}
-    q, k, v = linear_q4gsw.fused_reference(Args(a.dims, attrs), t)
+    q, k, v = linear_q4gsw_fused.reference(Args(a.dims, attrs), t)
     made = {"xq": q.reshape(part["xq"]), "xk": k.reshape(part["xk"]), "v": v.reshape(part["v"])}
     return made | {n: t[n] for n in ("kc", "vc", "cos", "sin")}
 
@@ -57,7 +52,7 @@ def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int,
     dim = cache[3]
     heads = {"xq": (1, 1, widths[0] // dim, dim), "xk": (1, 1, widths[1] // dim, dim), "kc": cache, "cos": table}
     return (
-        q4.fits(x[-1], group, widths, limits)
+        q4_layout.fits(x[-1], group, widths, limits)
         and limits.profile.splits == 1
         and attention.on_textures(Args(heads), limits)
     )
@@ -82,17 +77,15 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
         weights.append((w[order], scales[:, order]))
         if a.attrs["bias"]:
             biases.append(t[f"bias{i}"][order])
-    packed = {"w": q4.texels(weights, a.int("group"), limits)}
+    packed = {"w": q4_layout.texels(weights, a.int("group"), limits)}
     if biases:
-        packed["bias"] = Packed(linear_q4gsw.bias_strips(biases, [b.size for b in biases], limits))
+        packed["bias"] = Packed(q4_layout.bias_strips(biases, [b.size for b in biases], limits))
     return packed
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     part = _apart(a)
-    rounded = bool(a.attrs["rounded"])
-    own = q4.resources(rows_of(a["x"]), a["x"][-1], "norm" in a, limits, rounded=rounded)
-    return attention.resources(part, limits) | own
+    return attention.resources(part, limits) | linear_q4gsw.resources(a, limits)
 
 
 def _case(
@@ -158,46 +151,47 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
         linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a.get(f"bias{i}"), a[f"w{i}"][0], group)
     need("norm" not in a or a["norm"] == (a["x"][-1],), "the norm's weight does not fit")
     bounds, route = attention.bounds(part), "texture"
-    m, k = rows_of(a["x"]), a["x"][-1]
+    m = rows_of(a["x"])
     if not m:
         return Plan((part["xq"],), (), "empty", bounds)
     need(
         fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits),
         "no kernel for this shape",
     )
-    steps = (*_project(a, m, k, group, limits), *attention.attend_steps(part, limits))
+    steps = (*_project(a, m, limits), *attention.attend_steps(part, limits))
     return Plan((part["xq"],), steps, route, bounds, reach=attention.reach(part, limits))
 
 
-def _project(a: Args, m: int, k: int, group: int, limits: Limits) -> list[Step]:
-    """The linear with its turning and cache-writing end."""
-    eps, norm, rounded = a.num("eps"), "norm" if "norm" in a else None, bool(a.attrs["rounded"])
-    rows_from = q4.source(m, k, limits, x="x", norm=norm, eps=eps, rounded=rounded)
-    steps = list(rows_from.steps)
-    total = sum(q4.strips_of(a[f"w{i}"][0], limits) for i in range(3))
-    consts = q4.strip_consts(m, k, group, limits, rows_from, total)
+def _project(a: Args, m: int, limits: Limits) -> list[Step]:
+    """The linear; its last part rotates queries and keys and writes the caches."""
+    linear = Linear(
+        a["x"][-1],
+        a.int("group"),
+        tuple(a[f"w{i}"][0] for i in range(3)),
+        bias=bool(a.attrs["bias"]),
+        norm="norm" in a,
+        eps=a.num("eps"),
+        rounded=bool(a.attrs["rounded"]),
+    )
+    k, columns = linear.k, sum(linear.widths)
+    rows_from = q4_activations.source(linear, m, limits)
+    weights, consts = layout_of(linear, limits), strip_consts(linear, m, rows_from, limits)
     dim, kv = a["kc"][3], a["kc"][2]
-    heads = a["w0"][0] // dim
-    consts |= {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1], "HALVES": int(a.attrs["halves"])}
-    consts["BIAS"] = int(bool(a.attrs["bias"]))
-    columns = (heads + 2 * kv) * dim
+    consts |= {"HEADS": linear.widths[0] // dim, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1]}
+    consts |= {"HALVES": int(a.attrs["halves"]), "BIAS": int(linear.bias)}
     window = consts.get("WINDOW", m)
+    steps = list(rows_from.steps)
     for first in range(0, m, window):
         live = min(window, m - first)
         steps.append(
             Step(
-                _KERNELS[rows_from.form],
-                (
-                    ("rows", live),
-                    ("out_row", first),
-                    ("pos_slot", a.slots["pos"]),
-                    ("eps", eps),
-                ),
-                q4.strip_grid(ceil_div(total, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
-                (*consts.items(), *q4.texture_consts(limits), *attention.store_consts(a, limits)),
+                KERNELS[rows_from.form].attention,
+                (("rows", live), ("out_row", first), ("pos_slot", a.slots["pos"]), ("eps", linear.eps)),
+                strip_grid(ceil_div(weights.strips, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
+                (*consts.items(), *texture_consts(limits), *attention.store_consts(a, limits)),
                 rows_from.window(first, window, k),
                 (("x", rows_from.x), ("norm", rows_from.norm)),
-                (q4.strip_bytes(total, k, group, limits) + 4 * live * (k + columns), 2 * live * k * columns),
+                (weights.nbytes + 4 * live * (k + columns), 2 * live * k * columns),
                 rows_from.stage,
             )
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, align
-from . import linear_q4gsw, q4
+from . import linear_q4gsw, q4_layout
 from .limits import Limits
 from .plan import Plan, need
 from .spec import Args, Case, Packed, Resource, op
@@ -15,7 +15,7 @@ from .spec import Args, Case, Packed, Resource, op
 
 def turned(w: Array, k: int) -> Array:
     """Bytes with the even k in the low nibble, rows padded to 8 weights with zeros."""
-    low_first = (w >> 4 | w << 4).astype(np.uint8)
+    low_first = q4_layout.swap_nibbles(w)
     pad = align(k, 8) // 2 - w.shape[1]
     return np.pad(low_first, ((0, 0), (0, pad)), constant_values=0x88) if pad else low_first
 
@@ -29,7 +29,7 @@ def _grouped(a: Args) -> Args:
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     k = a["x"][-1]
-    w = q4.nibbles(turned(t["w"], k))[:, :k].astype(np.float64) * t["scales"].astype(np.float64)[:, None]
+    w = q4_layout.nibbles(turned(t["w"], k))[:, :k].astype(np.float64) * t["scales"].astype(np.float64)[:, None]
     return [t["x"].astype(np.float64) @ w.T]
 
 

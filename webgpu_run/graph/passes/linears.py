@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ops import q4
+from ...ops import q4_layout
 from ...ops.limits import Limits
 from ..pattern import Call, Is, matches
 from ..rewrite import Input, NamedCall, Rewrite
@@ -25,7 +25,7 @@ def can_fuse(g: Rewrite, linears: Sequence[NamedCall], limits: Limits) -> bool:
         and group > 0
         and all(g.value(linear["group"]) == group for linear in linears)
         and len({g.value(linear["bias"]) is None for linear in linears}) == 1
-        and q4.fits(x.dims[-1], group, [w.dims[0] for w in weights if w is not None], limits)
+        and q4_layout.fits(x.dims[-1], group, [w.dims[0] for w in weights if w is not None], limits)
     )
 
 

@@ -1,0 +1,186 @@
+"""How activations reach the kernels of 4-bit linears: in which form, and which dispatches prepare them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..shapes import align, ceil_div
+from .limits import Limits
+from .plan import STAGED_ROWS, Stage, Step, Window, fold
+from .spec import Resource
+
+FEW_ROWS = 16  # up to this many rows are read from a uniform window, because copying them into a texture costs more
+
+
+class Form(enum.Enum):
+    """In what form a kernel reads its activations."""
+
+    UNIFORM = enum.auto()  # f32 rows in a window of a uniform buffer
+    TEXTURE = enum.auto()  # f32 rows in a texture, all of them in one dispatch
+    ROUNDED_IN_KERNEL = enum.auto()  # one f32 row, which the kernel itself rounds to 8 bits
+    PACKED = enum.auto()  # rows that an earlier dispatch rounded to 8 bits and packed in pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A linear with 4-bit weights and everything that is fused into it."""
+
+    k: int
+    group: int
+    widths: tuple[int, ...]  # columns of each weight
+    outs: tuple[str, ...] = ("out",)
+    bias: bool = False
+    norm: bool = False  # RMS norm before
+    eps: float = 0.0
+    residual: bool = False  # added after
+    swiglu: bool = False  # the two weights are gate and up of one output
+    rounded: bool = False  # activations are rounded to 8 bits per row
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationSource:
+    """What a kernel binds as its activations, and the dispatches that prepare them."""
+
+    form: Form
+    x: str = "x"  # bound as activations
+    norm: str = ""  # bound as the norm's weight; empty if the kernel does not normalise
+    steps: tuple[Step, ...] = ()  # dispatches before the kernel
+    stage: Stage | None = None  # copy into a texture before the kernel
+
+    @property
+    def rounded(self) -> bool:
+        return self.form in (Form.ROUNDED_IN_KERNEL, Form.PACKED)
+
+    @property
+    def itemsize(self) -> int:
+        return 2 if self.form is Form.PACKED else 4
+
+    def window(self, first: int, rows: int, k: int) -> tuple[tuple[str, Window], ...]:
+        """The part of the activations that a dispatch binds; a texture is bound as a whole."""
+        part = Window(first * k * self.itemsize, rows * k * self.itemsize)
+        return () if self.form is Form.TEXTURE else ((self.x, part),)
+
+
+def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
+    """Rows of k elements that one dispatch binds as a uniform. The next window must start at an aligned offset."""
+    rows = limits.max_uniform // (itemsize * k)
+    step = 4 if rows >= 4 else 1
+    rows -= rows % step
+    while rows > step and rows * k * itemsize % limits.uniform_align:
+        rows -= step
+    return rows
+
+
+def bound_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4, rounded: bool = False) -> int:
+    """Rows in the window of a dispatch over m rows.
+
+    Where many rows go through a texture, the buffers of a graph that was built for many rows have room for a window of
+    few rows past their end, and for no larger one.
+    """
+    if m > 1 and _can_stage(k, limits) and not rounded:
+        return _few_rows(k, limits)
+    return 1 if m == 1 else window_rows(k, limits, itemsize)
+
+
+def padded_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4, rounded: bool = False) -> int:
+    """Rows that the windows over m rows cover."""
+    return align(m, bound_rows(m, k, limits, itemsize=itemsize, rounded=rounded))
+
+
+def _can_stage(k: int, limits: Limits) -> bool:
+    """Whether rows can be copied into a texture, which pays on software adapters with subgroups."""
+    profile = limits.profile
+    return profile.images and profile.shuffle and k % 64 == 0 and k // 4 <= limits.max_texture
+
+
+def _few_rows(k: int, limits: Limits) -> int:
+    return min(window_rows(k, limits), FEW_ROWS)
+
+
+def _fit_texture(m: int, limits: Limits) -> bool:
+    return m <= STAGED_ROWS * limits.max_layers
+
+
+def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> dict[str, Resource]:
+    """Scratch for the staged, normalised or rounded rows of a prefill."""
+    scratch: dict[str, Resource] = {}
+    if m > 1 and _can_stage(k, limits) and not rounded:
+        layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
+        image = Resource(layers * STAGED_ROWS * k * 4, texture=(k // 4, STAGED_ROWS, layers))
+        scratch = ({"rows": image} if m > _few_rows(k, limits) else {}) | ({"ready": image} if norm else {})
+        norm = norm and not _fit_texture(m, limits)
+    room = padded_rows(max(m, 2), k, limits, rounded=rounded) * k * 4 * (norm or rounded)
+    if rounded:
+        pairs = padded_rows(max(m, 2), k, limits, itemsize=2, rounded=True)
+        scratch["sizes"], room = Resource(pairs * 4), max(room, pairs * k * 2)
+    return scratch | ({"normed": Resource(room)} if room else {})
+
+
+def source(linear: Linear, m: int, limits: Limits, *, tiled: bool = False) -> ActivationSource:
+    """Where the kernel finds its m rows.
+
+    A single row is normalised and rounded by the kernel itself. Many rows are normalised and rounded once, into
+    scratch, because every strip would have to repeat the work.
+    """
+    k, norm, rounded = linear.k, linear.norm, linear.rounded
+    if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
+        stage = Stage("x", "rows", m, k // 4) if m > _few_rows(k, limits) else None
+        if norm:
+            return ActivationSource(Form.TEXTURE, "ready", steps=(_norm_step(linear, m, stage, limits),))
+        if stage:
+            return ActivationSource(Form.TEXTURE, "rows", stage=stage)
+    in_kernel = m == 1 and limits.profile.shuffle
+    if (rounded and not in_kernel) or (norm and m > 1):
+        packed = rounded and not tiled
+        steps = tuple(_ready_steps(linear, m, packed, limits))
+        return ActivationSource(Form.PACKED if packed else Form.UNIFORM, "normed", steps=steps)
+    form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
+    return ActivationSource(form, norm="norm" if norm else "")
+
+
+def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> Step:
+    """Normalise m rows into the texture `ready`, from a staged texture or from a window of few rows."""
+    k = linear.k
+    window = 0 if stage else _few_rows(k, limits)
+    return Step(
+        "norm_rows",
+        (("eps", linear.eps),),
+        (ceil_div(m, 4), 1, 1),
+        (("K", k), ("ROWS", 4), ("STAGED_ROWS", STAGED_ROWS), ("STAGED", int(stage is not None)), ("WINDOW", window)),
+        () if stage else (("x", Window(0, window * k * 4)),),
+        (("x", stage.image if stage else "x"), ("norm", "norm"), ("out", "ready")),
+        (12 * m * k, 4 * m * k),
+        stage,
+    )
+
+
+def _ready_steps(linear: Linear, m: int, packed: bool, limits: Limits) -> Iterator[Step]:
+    """Normalise and round m rows into `normed`: packed with their `sizes`, or as f32.
+
+    Software adapters read x through a uniform window per dispatch, because reads from storage are slower there.
+    """
+    k, profile = linear.k, limits.profile
+    uniform = profile.images
+    window = (bound_rows if uniform else padded_rows)(m, k, limits, rounded=linear.rounded)
+    for first in range(0, m, window):
+        live = min(window, m - first)
+        yield Step(
+            "ready_rows_subgroup" if profile.shuffle else "ready_rows",
+            (("rows", live), ("first", first), ("eps", linear.eps)),
+            fold(live, limits, f"{live} rows"),
+            (
+                ("WG", 8 if profile.shuffle else profile.workgroup),
+                ("K", k),
+                ("NORM", int(linear.norm)),
+                ("ROUND", int(linear.rounded)),
+                ("PACKED", int(packed)),
+                ("SPACE", "uniform" if uniform else "storage, read"),
+                ("X_SIZE", f", {window * k // 4}" if uniform else ""),
+                ("NORM_SIZE", f", {k // 4}" if uniform else ""),
+            ),
+            (("x", Window(first * k * 4, window * k * 4)),) if uniform else (),
+            (("x", "x"), ("norm", "norm" if linear.norm else ""), ("out", "normed")),
+            (live * k * (6 if packed else 8), (6 if linear.rounded else 4) * live * k),
+        )

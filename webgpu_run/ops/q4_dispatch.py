@@ -1,0 +1,135 @@
+"""The dispatches that multiply activations by 4-bit weights; q4_layout.py describes the weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..shapes import ceil_div
+from .limits import Limits
+from .plan import STAGED_ROWS, Grid, Step, fold
+from .q4_activations import ActivationSource, Form, Linear, bound_rows, padded_rows, source
+from .q4_layout import Layout, layout, paired_width, strip_count
+
+TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
+SPLIT_BYTES = 80  # workgroup memory per invocation where lanes share columns: struct Part of q4_strips.wgsl
+
+
+class Kernels(NamedTuple):
+    """The kernels that read activations in one form. An empty name: no adapter gets this combination."""
+
+    linear: str
+    linear_subgroup: str
+    attention: str  # needs subgroups
+
+
+KERNELS = {
+    Form.UNIFORM: Kernels("linear_q4gsw_strips", "linear_q4gsw_strips_subgroup", "attention_q4gsw"),
+    Form.TEXTURE: Kernels("", "linear_q4gsw_rows", "attention_q4gsw_rows"),
+    Form.ROUNDED_IN_KERNEL: Kernels("", "linear_dq8ca_fresh", "attention_dq8ca_fresh"),
+    Form.PACKED: Kernels("linear_dq8ca_strips", "linear_dq8ca_strips_subgroup", "attention_dq8ca"),
+}
+
+
+def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
+    """How kernels name and read the texture: as a read-only storage texture where that is the cheaper path."""
+    if limits.profile.images:
+        return (("TEXTURE", "texture_storage_2d<rgba32uint, read>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ")"))
+    return (("TEXTURE", "texture_2d<u32>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ", 0)"))
+
+
+def strips_of(linear: Linear, limits: Limits) -> list[int]:
+    """Strips of each weight; gate and up of a SwiGLU are one."""
+    widths = (paired_width(linear.widths[0]),) if linear.swiglu else linear.widths
+    return [strip_count(n, limits) for n in widths]
+
+
+def layout_of(linear: Linear, limits: Limits) -> Layout:
+    return layout(linear.k, linear.group, sum(strips_of(linear, limits)), limits)
+
+
+def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
+    """Workgroups of q4_strips.wgsl: rows in x, strips in y and z. Workgroups with the same strips are then neighbours,
+    so the weights are still in the cache."""
+    return (rows, *fold(strips, limits, f"{strips} strips")[:2])
+
+
+def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Limits) -> dict[str, int]:
+    """The compile-time constants of q4_strips.wgsl."""
+    k, profile, where = linear.k, limits.profile, layout_of(linear, limits)
+    in_texture = rows_from.form is Form.TEXTURE
+    window = bound_rows(m, k, limits, itemsize=rows_from.itemsize, rounded=rows_from.rounded)
+    rows = min(m, 2) if m < 3 else 4
+    rows = rows if in_texture else min(rows, window)
+    splits = min(
+        profile.splits,
+        k // 32,  # every lane needs a block
+        limits.max_workgroup_bytes // (SPLIT_BYTES * profile.lanes),
+        limits.max_invocations // profile.lanes,
+    )
+    # Activations are loaded once for all strips of a workgroup. With one row, up to four strips per workgroup are
+    # fastest; with four rows, two, because the unrolled code for three no longer fits the instruction cache.
+    each = 2 if splits == 1 else 1
+    if splits == 1 and rows == 1:
+        each = 4 if where.strips_per_row < 3 and where.strips % 8 == 0 else max(where.strips_per_row, 2)
+    return {
+        **where.consts(),
+        "ROWS": rows,
+        "SPLITS": splits,
+        "STRIPS": each,
+        **({"STAGED_ROWS": STAGED_ROWS} if in_texture else {"WINDOW": window}),
+        "NORM": int(bool(rows_from.norm)),
+        "SWIGLU": int(linear.swiglu),
+    }
+
+
+def uses_tiles(m: int, limits: Limits) -> bool:
+    """Whether m rows go through linear_q4gsw_tiled.wgsl."""
+    lanes = limits.profile.lanes
+    shared = 32 * (lanes + TILE_ROWS // 4) * 16
+    fits = shared <= limits.max_workgroup_bytes and lanes * 8 <= limits.max_invocations
+    return limits.profile.tiled and m >= TILE_ROWS // 4 and fits
+
+
+def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
+    """m rows times one to three packed weights."""
+    k, widths, tiled = linear.k, linear.widths, uses_tiles(m, limits)
+    strips = strips_of(linear, limits)
+    rows_from = source(linear, m, limits, tiled=tiled)
+    steps = list(rows_from.steps)
+    outputs = [widths[0], 0, 0] if linear.swiglu else [*widths, 0, 0][:3]
+    second, third = strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31)
+    consts = strip_consts(linear, m, rows_from, limits)
+    window, rows, each = consts.get("WINDOW", m), consts["ROWS"], consts["STRIPS"]
+    kernels = KERNELS[rows_from.form]
+    kernel = kernels.linear_subgroup if limits.profile.shuffle else kernels.linear
+    if tiled:
+        # One dispatch reads all rows from storage; they are still padded to whole windows, which fewer rows will need.
+        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
+        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")}
+    # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing.
+    columns = limits.profile.lanes * (2 if linear.swiglu else 4)
+    complete = m > 1 and sum(strips) % each == 0 and not any(n % columns for n in widths)
+    consts |= {"OUTS": len(linear.outs), "BIAS": int(linear.bias)}
+    consts |= {"RESIDUAL": int(linear.residual), "EDGE": int(not complete)}
+    rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", "res" if linear.residual else "")]
+    rename += [(f"out{i}", name) for i, name in enumerate(linear.outs)]
+    weight_bytes = layout_of(linear, limits).nbytes
+    for first in range(0, m, window):
+        live = min(window, m - first)
+        steps.append(
+            Step(
+                kernel,
+                (
+                    *(("n0", outputs[0]), ("n1", outputs[1]), ("n2", outputs[2])),
+                    *(("strip1", second), ("strip2", third)),
+                    *(("rows", live), ("out_row", first), ("eps", linear.eps)),
+                ),
+                strip_grid(ceil_div(sum(strips), each), ceil_div(live, rows), limits),
+                (*consts.items(), *texture_consts(limits)),
+                rows_from.window(first, window, k),
+                tuple(rename),
+                (weight_bytes + 4 * live * (k + sum(outputs)), 2 * live * k * sum(widths)),
+                rows_from.stage,
+            )
+        )
+    return tuple(steps)
