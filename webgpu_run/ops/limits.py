@@ -1,4 +1,4 @@
-"""Which machine a plan is for: the limits of its adapter and the profile that chooses kernel variants."""
+"""What a plan may assume of the machine: the limits of its adapter, and the profile that chooses kernel variants."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Which variants of the kernels an adapter gets; see tune.py for how one is chosen."""
+    """Which variants of the kernels an adapter gets. gpu/tune.py measures which profile is fastest.
+
+    A strip is the part of a 4-bit weight that one workgroup multiplies: `lanes` x 4 columns.
+    """
 
     name: str = "gpu"
-    lanes: int = 16  # of a strip of 4-bit weights, four columns each
-    splits: int = 8  # lanes that share those columns, each with a part of k
-    images: bool = False  # weights are read as storage textures, not sampled ones
-    shuffle: bool = False  # x, and attention's scores, go round subgroups of at least 8
-    image_cache: bool = False  # KV caches are textures (needs shuffle)
-    workgroup: int = 64  # of the row-wise kernels
-    tiled: bool = True  # many rows go through tiles in workgroup memory
-    fill: int = 256  # workgroups that keep the adapter busy: attention deals the context out over as many
+    lanes: int = 16  # invocations side by side in a strip, four columns each
+    splits: int = 8  # invocations that share these columns, each with a part of k
+    images: bool = False  # weights are storage textures, not sampled textures
+    shuffle: bool = False  # activations and attention scores go through subgroup operations (at least 8 lanes)
+    image_cache: bool = False  # KV caches are textures; needs shuffle
+    workgroup: int = 64  # invocations per workgroup of kernels that reduce rows
+    tiled: bool = True  # matrices with many rows go through tiles in workgroup memory
+    fill: int = 256  # workgroups that keep the adapter busy; attention splits a long context to reach it
 
 
 GPU = Profile()
@@ -28,19 +31,19 @@ PROFILES = (GPU, SOFTWARE, PLAIN)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a plan may use of the adapter, and what kind of machine it plans for."""
+    """The limits of an adapter (sizes in bytes) and its profile. The defaults are those every WebGPU device has."""
 
-    max_workgroups: int = 65535
-    max_invocations: int = 256
+    max_workgroups: int = 65535  # per dimension of a grid
+    max_invocations: int = 256  # per workgroup
     max_workgroup_bytes: int = 16384
-    max_binding: int = 128 << 20
+    max_binding: int = 128 << 20  # of a storage buffer
     max_uniform: int = 65536
     uniform_align: int = 256
     storage_align: int = 256
-    max_texture: int = 8192
+    max_texture: int = 8192  # width and height
     max_layers: int = 256  # of a texture
     subgroups: bool = False  # of at least 8 lanes
     f16: bool = False
-    software: bool = False  # a CPU adapter
+    software: bool = False  # the adapter is a CPU
     profile: Profile = GPU
-    kv: str = "f32"  # or f16: how KV caches are stored
+    kv: str = "f32"  # or "f16": how KV caches are stored

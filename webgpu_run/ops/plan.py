@@ -1,4 +1,7 @@
-"""What a plan is: output dims, dispatches with their uniforms and grids, and the route they stand for."""
+"""What a plan is: the output dims of one call of an op, and the dispatches that compute them.
+
+A plan has no reference to a device. The executor binds its steps to buffers, and tests compare plans as values.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,12 @@ from .limits import Limits
 from .wgsl import Consts
 
 Grid = tuple[int, int, int]
-
-
-STAGED_ROWS = 64  # of a layer of an image that rows are copied into
+STAGED_ROWS = 64  # rows in each layer of a texture that activations are copied into
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a tensor that a step binds, in bytes."""
+    """The part of a tensor that a step binds, in bytes; without a window it binds the whole tensor."""
 
     offset: int
     nbytes: int
@@ -28,28 +29,29 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Rows of a tensor that are first copied into an image, a layer of `STAGED_ROWS` after the other."""
+    """A copy of the rows of a tensor into a texture before the dispatch, `STAGED_ROWS` rows in each layer."""
 
     source: str
     image: str
     rows: int
-    width: int  # texels a row
+    width: int  # texels per row
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One dispatch: a kernel with its compile-time constants, uniform values and grid."""
+    """One dispatch of a kernel."""
 
-    kernel: str
+    kernel: str  # the name of a file in wgsl/
     params: tuple[tuple[str, int | float | tuple[int, ...]], ...]
-    grid: Grid
-    consts: Consts = ()
+    grid: Grid  # workgroups
+    consts: Consts = ()  # constants and types that the text of the kernel is compiled with
     windows: tuple[tuple[str, Window], ...] = ()
-    rename: tuple[tuple[str, str], ...] = ()  # kernel binding -> arg, where one kernel serves several args
+    rename: tuple[tuple[str, str], ...] = ()  # (binding, argument) where the two have different names
     work: tuple[int, int] = (0, 0)  # (bytes moved, floating-point operations), for reports
-    stage: Stage | None = None  # before the dispatch
+    stage: Stage | None = None
 
     def uniform(self) -> bytes:
+        """The parameters as the kernel's `struct Params` has them."""
         return _packed(self.kernel, self.params)
 
 
@@ -60,16 +62,16 @@ def _packed(name: str, params: tuple[tuple[str, int | float | tuple[int, ...]], 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A SymInt that kernels read from its slot must stay within [0, high]."""
+    """The range of a position that kernels read from a slot: 0 to `high`. The planner checks it before a call."""
 
     arg: str
     high: int
-    what: str
+    what: str  # for the message
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A node's images hold `unit` positions a layer and are bound up to the one of position `arg` + `rows`."""
+    """How much of a cache in textures a call binds: the layers up to position `arg` + `rows`, `unit` positions each."""
 
     arg: str
     rows: int
@@ -78,18 +80,21 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one node does for one set of live shapes."""
+    """Everything that one node does for one set of live shapes."""
 
     outs: tuple[Dims, ...] = ()
     steps: tuple[Step, ...] = ()
-    route: str = ""
+    route: str = ""  # which way of computing was chosen, for people: "gemv", "vec4", "empty"
     bounds: tuple[Bound, ...] = ()
-    sym: int | None = None
+    sym: int | None = None  # the result of an op that computes an integer
     reach: Reach | None = None
 
 
 def fold(groups: int, limits: Limits, what: str = "dispatch") -> Grid:
-    """A grid of at least `groups` workgroups; kernels count them as `wid.y * num_workgroups.x + wid.x`."""
+    """A grid of at least `groups` workgroups, in two dimensions if the adapter takes fewer in one.
+
+    Kernels number them `wid.y * num_workgroups.x + wid.x`.
+    """
     top = limits.max_workgroups
     if groups <= top:
         return (groups, 1, 1)
@@ -100,7 +105,10 @@ def fold(groups: int, limits: Limits, what: str = "dispatch") -> Grid:
 
 
 def row_parts(rows: int, row_nbytes: int, limits: Limits) -> list[tuple[int, int]]:
-    """(first row, number of rows) of the fewest parts that a binding holds and that start where one may."""
+    """Split rows into as few parts as can be bound one at a time, as (first row, number of rows).
+
+    A part has to start at a multiple of the adapter's alignment.
+    """
     if rows * row_nbytes <= limits.max_binding:
         return [(0, rows)]
     unit = limits.storage_align // math.gcd(limits.storage_align, row_nbytes)
@@ -110,12 +118,12 @@ def row_parts(rows: int, row_nbytes: int, limits: Limits) -> list[tuple[int, int
 
 
 def need(ok: bool, message: str) -> None:
-    """Refuse a shape."""
+    """Refuse a shape unless `ok`."""
     if not ok:
         raise ShapeError(message)
 
 
 def unsupported(ok: bool, message: str) -> None:
-    """Refuse a form of the op that has no kernel."""
+    """Refuse a form of the op that has no kernel unless `ok`."""
     if not ok:
         raise UnsupportedError(message)

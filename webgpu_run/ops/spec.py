@@ -1,7 +1,18 @@
-"""What an op is: a schema, one pure `plan`, a float64 `reference`, and test cases.
+"""What an op is, and how a module of this package declares one. Start here.
 
-`plan` is the only place where an output dim, a uniform, a route or a grid is computed: build calls it with the largest
-shapes, resize with the live ones. It is integer arithmetic on `Args` and `Limits` and needs no GPU.
+An op is declared by decorating its plan:
+
+    @op("aten.relu.default", "x -> out", reference=..., cases=(Case({"x": (5, 3)}),))
+    def relu(a: Args, limits: Limits) -> Plan: ...
+
+- The schema (see schema.py) lists the arguments and outputs, with their roles and dtypes.
+- The plan (see plan.py) decides everything about a call: output dims, kernels, uniform values, grids. It is a pure
+  function of `Args` and `Limits`. The graph calls it with the largest shapes when a model is loaded, and with the live
+  shapes when these change, so there is no second computation of sizes that could differ from the first.
+- The reference computes the outputs with numpy in float64, as PyTorch defines the op. Tests and `--check` use it.
+- The cases are shapes and attributes that the tests run on the adapter.
+
+Kernels are WGSL files in wgsl/, which a plan names.
 """
 
 from __future__ import annotations
@@ -22,7 +33,12 @@ from .schema import Param, parse
 
 
 class Args:
-    """What a plan sees of a node: live and largest dims, dtypes, attributes, slots of SymInts that kernels read."""
+    """The arguments of one call: what a plan and a reference see of them.
+
+    `args["x"]` is the live dims of tensor x, and `"bias" in args` says whether an optional tensor was given.
+    `max_dims` and `dtypes` have the outputs too. `attrs` has the values of all other arguments by name, and `slots` the
+    number of the slot from which kernels read a position.
+    """
 
     __slots__ = ("attrs", "dims", "dtypes", "max_dims", "slots")
 
@@ -60,7 +76,7 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A constant made ready for its kernel: bytes for a storage buffer, or rows of 16-byte texels for a texture."""
+    """A constant as its kernel reads it: words for a storage buffer, or rows of 16-byte texels for a texture."""
 
     data: Array
     texture: bool = False
@@ -68,17 +84,25 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """GPU memory an op owns for itself: scratch (shared, any content) or state (persistent, zero at start)."""
+    """GPU memory that belongs to an op.
+
+    Scratch is shared by all nodes and has arbitrary contents when a call starts. State, such as a KV cache, belongs to
+    one node, is zero at first, and persists from call to call.
+    """
 
     nbytes: int
     state: bool = False
-    texture: tuple[int, int, int] | None = None  # width, height, layers of an image
+    texture: tuple[int, int, int] | None = None  # width, height and number of layers
     texel: str = "rgba32float"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case: dims of tensor args, attributes, and the live sizes worth trying (applied by the test to `vary`)."""
+    """A test case: the largest dims of the tensors, the attributes, and live dims to resize to, one after another.
+
+    Tensors are float32 if `dtypes` does not say otherwise. `tol` is the largest error that is accepted, as a part of
+    the largest value of its row.
+    """
 
     dims: Mapping[str, Dims]
     attrs: Mapping[str, Any] = field(default_factory=dict)
