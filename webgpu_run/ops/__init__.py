@@ -1,1 +1,1 @@
-"""The ops: one module an op or a family, each with its plan, its reference and its test cases."""
+"""The ops: one module per op or family of ops. Start with spec.py."""

@@ -1,4 +1,4 @@
-"""Division that rounds, and powers: elementwise ops of two tensors that WGSL has no operator for."""
+"""Division with rounding, and powers: elementwise ops of two tensors that WGSL has no operator for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def div_mode(a: Args, limits: Limits) -> Plan:
 
 
 def make_base(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Positive bases with any exponent, and negative ones and zero with whole exponents."""
+    """Positive bases with any exponent, negative bases and zero with whole exponents."""
     base = rng.uniform(0.2, 3, a["a"]).astype(np.float32)
     exponent = rng.uniform(-2, 3, a["b"]).astype(np.float32)
     if a["a"] == a["b"] and base.size > 4:

@@ -1,4 +1,4 @@
-"""Bitwise and, or, not: of integers bit by bit, of booleans as logic has them."""
+"""Bitwise and, or, not: on the bits of integers; on booleans they are the logical operations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .plan import Plan, unsupported
 from .spec import Args, Case, op
 
 
-def _whole(a: Args) -> None:
+def _check_integers(a: Args) -> None:
     kinds = {wgsl_type(a.dtypes.get(n, "float32")) for n in (*a.dims, "out")}
     unsupported(kinds == {"i32"}, "bits of floating-point numbers have no kernel")
 
 
 def _cases(*names: str) -> tuple[Case, ...]:
-    """Equal shapes and others, of booleans and of integers."""
+    """Equal shapes and broadcast ones, of booleans and of integers."""
     wide = dict.fromkeys(names, (1, 29, 52))
     live = (dict.fromkeys(names, (1, 1, 52)), dict.fromkeys(names, (1, 5, 52)))
     odd = dict(zip(names, ((3, 1, 7), (5, 1)), strict=False))
@@ -37,7 +37,7 @@ def _pair(name: str, sign: str, f: Callable[..., Any]) -> None:
 
     @op(f"aten.bitwise_{name}.Tensor", "a b -> out", reference=reference, cases=_cases("a", "b"))
     def plan(a: Args, limits: Limits) -> Plan:
-        _whole(a)
+        _check_integers(a)
         out, step, route = binary_step(a, f"a {sign} b", limits)
         return Plan((out,), (step,) if step else (), route)
 
@@ -53,7 +53,7 @@ _pair("or", "|", np.bitwise_or)
     cases=_cases("x"),
 )
 def bitwise_not(a: Args, limits: Limits) -> Plan:
-    _whole(a)
+    _check_integers(a)
     if not prod(a["x"]):
         return Plan((a["x"],), (), "empty")
     expr = "select(OUT_T(0), OUT_T(1), x == IN_T(0))" if a.dtypes.get("x") == "bool" else "~x"

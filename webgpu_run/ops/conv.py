@@ -1,4 +1,4 @@
-"""Convolutions of one or two dims, plain, dilated, grouped or transposed, with an optional clamp: a lane an output."""
+"""Convolutions in one or two dims, also dilated, grouped, transposed or clamped: one invocation per output."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SCHEMA = "x w:weight bias?:bias stride:ints padding:ints dilation:ints transpose
 NAMES = ("stride", "padding", "dilation", "out_padding")
 
 
-def spread(a: Args) -> dict[str, tuple[int, ...]]:
-    """The lists of a convolution with an entry for each of its spatial dims."""
+def per_dim(a: Args) -> dict[str, tuple[int, ...]]:
+    """Stride, padding, dilation and output padding, each with one entry per spatial dim."""
     rank = len(a["x"]) - 2
-    found = {}
+    lists = {}
     for name in NAMES:
         given = a.attrs[name]
         need(len(given) in (1, rank), f"{name} {list(given)} for {rank} dims")
-        found[name] = tuple(given) * rank if len(given) == 1 else tuple(given)
-    return found
+        lists[name] = tuple(given) * rank if len(given) == 1 else tuple(given)
+    return lists
 
 
 def out_dims(a: Args) -> Dims:
-    x, w, by = a["x"], a["w"], spread(a)
+    x, w, by = a["x"], a["w"], per_dim(a)
     sizes = []
     for i, (n, k) in enumerate(zip(x[2:], w[2:], strict=True)):
         stride, pad, dilation = by["stride"][i], by["padding"][i], by["dilation"][i]
@@ -44,8 +44,8 @@ def out_dims(a: Args) -> Dims:
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    """Every tap of the kernel as one shifted product over channels."""
-    x, w, by, out = t["x"].astype(np.float64), t["w"].astype(np.float64), spread(a), out_dims(a)
+    """A sum over the taps of the kernel, each a matrix product over channels at a shifted place."""
+    x, w, by, out = t["x"].astype(np.float64), t["w"].astype(np.float64), per_dim(a), out_dims(a)
     groups, turned = a.int("groups"), bool(a.attrs["transposed"])
     result = np.zeros(out)
     per_in, per_out = x.shape[1] // groups, out[1] // groups
@@ -118,7 +118,7 @@ def convolution(a: Args, limits: Limits) -> Plan:
     need(len(x) == len(w) and len(x) in (3, 4), f"x {list(x)}, weight {list(w)}: one or two spatial dims are supported")
     channels = w[0] if turned else w[1] * groups
     need(groups > 0 and x[1] == channels and w[0] % groups == 0, f"{list(x)} does not fit {groups} groups of {list(w)}")
-    out, by = out_dims(a), spread(a)
+    out, by = out_dims(a), per_dim(a)
     need(min(out) >= 0, f"the output would have dims {list(out)}")
     need("bias" not in a or prod(a["bias"]) >= out[1], f"bias is shorter than {out[1]} channels")
     count = prod(out)

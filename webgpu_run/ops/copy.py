@@ -1,4 +1,4 @@
-"""Ops that only move elements. Reshapes share their input's memory; the rest are one strided copy."""
+"""Ops that only move elements. A reshape shares the memory of its input; each of the others is one strided copy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def copy_step(
 
 
 def copied(a: Args, out: Dims, limits: Limits) -> Plan:
-    """The plan of a reshape: no dispatch where the output shares memory, else a flat copy."""
+    """The plan of a reshape: no dispatch if the output shares the memory of the input, else a copy."""
     if a.attrs.get("aliased"):
         return Plan((out,), (), "alias")
     n = prod(out)
@@ -87,13 +87,13 @@ def view_copy(a: Args, limits: Limits) -> Plan:
     return copied(a, dims, limits)
 
 
-@op("aten.squeeze_copy.dims", "x dims:ints -> out", alias="x", reference=lambda a, t: [t["x"].squeeze(_ones(a))])
+@op("aten.squeeze_copy.dims", "x dims:ints -> out", alias="x", reference=lambda a, t: [t["x"].squeeze(_removed(a))])
 def squeeze_copy(a: Args, limits: Limits) -> Plan:
-    gone = _ones(a)
-    return copied(a, tuple(d for i, d in enumerate(a["x"]) if i not in gone), limits)
+    removed = _removed(a)
+    return copied(a, tuple(d for i, d in enumerate(a["x"]) if i not in removed), limits)
 
 
-def _ones(a: Args) -> tuple[int, ...]:
+def _removed(a: Args) -> tuple[int, ...]:
     x = a["x"]
     return tuple({i for i in (wrap(d, len(x)) for d in a.attrs["dims"]) if x[i] == 1})
 
@@ -111,7 +111,7 @@ def unsqueeze_copy(a: Args, limits: Limits) -> Plan:
 
 
 def _slice_range(a: Args) -> tuple[int, int, int, int]:
-    """dim, first index, number of indices, step: with Python's rules for negative and overlong bounds."""
+    """(dim, first index, number of indices, step), with Python's rules for bounds that are negative or too large."""
     dim = wrap(a.int("dim"), len(a["x"]))
     size, by = a["x"][dim], a.int("step")
     need(by > 0, f"slice step {by}")

@@ -1,4 +1,4 @@
-"""Ops that compute each output element from the elements at its place, with broadcasting."""
+"""Elementwise ops of one or two tensors, with broadcasting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wgsl_type(dtype: str) -> str:
 
 
 def unary_step(a: Args, expr: str, limits: Limits, scalars: tuple[float, float] = (0.0, 0.0)) -> Step:
-    """One dispatch of an expression of `x` and the uniforms `params.a` and `params.b`."""
+    """One dispatch of a WGSL expression of `x` and the uniforms `params.a` and `params.b`."""
     x = a["x"]
     count = prod(x)
     vec4 = count % 4 == 0
@@ -94,9 +94,9 @@ unary("aten.logical_not.default", "select(OUT_T(0), OUT_T(1), x == IN_T(0))", la
 
 
 def binary_step(a: Args, expr: str, limits: Limits, both: str = "") -> tuple[tuple[int, ...], Step | None, str]:
-    """Output dims, the step, the route: flat and four wide where the shapes are equal, strided otherwise.
+    """Output dims, step and route of a WGSL expression of `a` and `b`: vec4 if their shapes are equal, else strided.
 
-    The expression sees a and b as `both`, by default the wider of their types.
+    The expression sees a and b as `both`: by default f32 if one of them is a float, else i32.
     """
     out = broadcast(a["a"], a["b"])
     count = prod(out)
@@ -164,7 +164,7 @@ def cast_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 )
 @op("aten._to_copy.default", "x _ _ _ _ _ _ -> out", alias="x", reference=cast_reference)
 def to_copy(a: Args, limits: Limits) -> Plan:
-    """A cast; between types that look alike on the GPU it is the same memory, unless it narrows."""
+    """A cast. It shares the memory of its input if both types are the same on the device and no value is narrowed."""
     if a.attrs.get("aliased") or not prod(a["x"]):
         return copied(a, a["x"], limits) if prod(a["x"]) else Plan((a["x"],), (), "empty")
     shift = "vec4<u32>(24u)" if prod(a["x"]) % 4 == 0 else "24u"

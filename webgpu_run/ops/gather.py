@@ -1,4 +1,4 @@
-"""Slices of a table picked by index: aten.embedding, aten.index on one dim, aten.index_select."""
+"""Rows of a table picked by index: aten.embedding, aten.index on one dim, aten.index_select."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows_plan(
     *,
     half: bool = False,
 ) -> Plan:
-    """Slices of dim `dim` of the table (f16 words, with `half`), one an index, in the index's own dims."""
+    """Pick slices of dim `dim` of the table: the index's dims take the place of that dim. A `half` table is f16."""
     need(len(table) > 0, "the table has no rows")
     dim = wrap(dim, len(table))
     out = (*table[:dim], *index, *table[dim + 1 :])
@@ -44,15 +44,15 @@ def rows_plan(
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    """An index past the table is its last row."""
+    """An index outside the table picks its last row; models refuse such an input before it gets here."""
     return [t["table"].take(t["index"], 0, mode="clip")]
 
 
 def make_index(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Indices from both ends of the dim they pick from; of an embedding, one past it too."""
+    """Indices from both ends of the dim; for an embedding also one that is out of range."""
     name = next(n for n in a.dims if n != "table")
     size = a["table"][int(name[2:]) if name != "index" else a.attrs.get("dim", 0)]
-    embedding = "dim" not in a.attrs and name == "index"  # it takes no negative index
+    embedding = "dim" not in a.attrs and name == "index"  # has no negative indices
     index = rng.integers(0 if embedding else -size, size, a[name]).astype(np.int32)
     if embedding and index.size > 1:
         index.flat[-1] = size
@@ -70,7 +70,7 @@ def _halves(a: Args) -> bool:
 
 
 def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
-    """An f16 table stays f16: at a quarter of a million rows it is the largest thing in a file."""
+    """An f16 table stays f16, because it is often the largest tensor of a file."""
     return {"table": Packed(t["table"].view(np.uint32) if _halves(a) else t["table"].astype(np.float32, copy=False))}
 
 

@@ -1,4 +1,4 @@
-"""Ops on images [batch, channels, height, width]: resizing, sampling, the anchors of a grid."""
+"""Ops on images [batch, channels, height, width]: resizing, sampling, and the anchor points of a grid."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Params = tuple[tuple[str, int | float | tuple[int, ...]], ...]
 
 
 def lanes(kernel: str, count: int, params: Params, limits: Limits, **consts: int) -> Step:
-    """A dispatch of one lane an output element."""
+    """A dispatch with one invocation per output element."""
     grid = fold(ceil_div(count, WG), limits, f"{count} outputs")
     return Step(kernel, (("count", count), *params), grid, (("WG", WG), *consts.items()), work=(8 * count, 8 * count))
 
 
 def _resized(a: Args) -> Dims:
-    """Where no size is given the scale is that of the largest shapes."""
+    """Without a size, the scale is the ratio of the largest dims."""
     x, most, out = a["x"], a.max_dims["x"], a.max_dims["out"]
     size = a.attrs.get("size")
     if size:
@@ -110,7 +110,10 @@ def sample_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def grid_sampler(a: Args, limits: Limits) -> Plan:
     x, grid = a["x"], a["grid"]
     form = (a.int("mode"), a.int("padding"), bool(a.attrs["corners"]))
-    unsupported(form == (0, 1, True), f"sampling of form {form} has no kernel: bilinear, border, aligned corners has")
+    unsupported(
+        form == (0, 1, True),
+        f"sampling of form {form} has no kernel: bilinear, border, aligned corners has",
+    )
     need(len(x) == len(grid) == 4 and x[0] == grid[0] and grid[3] == 2, f"{list(x)} can't be sampled at {list(grid)}")
     out = (*x[:2], *grid[1:3])
     if not prod(out):

@@ -1,4 +1,4 @@
-"""aten.linear and the batched matmul behind attention that was not fused: plain f32, a lane an output."""
+"""aten.linear, bmm, mm and addmm in f32: one invocation per output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def linear(a: Args, limits: Limits) -> Plan:
     vec4 = k % 4 == 0
     rows = 1 if m == 1 else 4
     steps = []
-    for first, cols in row_parts(n, 4 * k, limits):  # a weight too large to bind at once comes in parts
+    for first, cols in row_parts(n, 4 * k, limits):  # several parts if the weight is too large to bind at once
         steps.append(
             Step(
                 "linear_vec4" if vec4 else "linear",

@@ -1,4 +1,4 @@
-"""Norms by mean and variance with an affine map: of a row or a group, a workgroup each, or of a batch long seen."""
+"""Layer, group and batch norm. Layer and group norm take one workgroup per row or group."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def layer_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def _step(a: Args, rows: int, width: int, channel: int, channels: int, limits: Limits) -> Step:
-    """Element i of row r has affine index (r * width + i) / channel % channels."""
+    """One workgroup per row; element i of row r has weight and bias number (r * width + i) / channel % channels."""
     rename = tuple((n, "x") for n in ("weight", "bias") if n not in a)
     return Step(
         "layer_norm",
@@ -129,7 +129,7 @@ def batch_make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     ),
 )
 def batch_norm(a: Args, limits: Limits) -> Plan:
-    """By the mean and variance that training left; what it would save of this batch is empty."""
+    """Inference only: the mean and variance are those of training, and the statistics of this batch are empty."""
     x = a["x"]
     need(len(x) >= 2, f"{list(x)} has no channels")
     for name in ("weight", "bias", "mean", "var"):

@@ -1,4 +1,4 @@
-"""Pooling over windows of images: the mean, or the largest and its place."""
+"""Pooling over windows of images: the mean, or the largest value and its index."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _MAX = {"kernel": (3, 2), "stride": (2,), "padding": (1, 0), "dilation": (1, 2),
     cases=(Case({"x": (2, 3, 6, 7)}, _MAX, ({"x": (1, 3, 4, 5)},), {"index": "int32"}),),
 )
 def max_pool2d(a: Args, limits: Limits) -> Plan:
-    """Values, and where in its plane each was found."""
+    """The largest values, and the index of each in its plane."""
     out, by = _pooled(a)
     if not prod(out):
         return Plan((out, out), (), "empty")

@@ -1,4 +1,4 @@
-"""et_vk.q8ta_*: tensors in 8 bits with one scale and zero point each, in and out; linears of such rows."""
+"""et_vk.q8ta_*: ops on int8 tensors, each with one scale and zero point; linears with int8 activations and weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCALES = {"scale": 0.05, "zero": -3, "out_scale": 0.08, "out_zero": 5}
 
 
 def _number(x: float) -> str:
-    """A float32 as WGSL writes it."""
+    """A float32 literal of WGSL."""
     return f"{float(np.float32(x))!r}"
 
 
@@ -35,14 +35,14 @@ def _steps(x: Array, inverse: float, zero: int) -> Array:
 
 
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Bytes over their whole range."""
+    """Random int8 over the whole range."""
     return {n: rng.integers(-128, 128, dims).astype(np.int8) for n, dims in a.dims.items() if a.dtypes[n] == "int8"}
 
 
-def _requantize(a: Args, limits: Limits, inverse: float, *, least: bool = False) -> Step:
-    """x as a number, not below zero if `least`, to the steps of the output."""
+def _requantize(a: Args, limits: Limits, inverse: float, *, relu: bool = False) -> Step:
+    """Dequantize x, apply relu if `relu`, and quantize for the output."""
     real = f"(OUT_F(x) - OUT_F({_number(a.int('zero'))})) * params.a"
-    real = f"max({real}, OUT_F(0))" if least else real
+    real = f"max({real}, OUT_F(0))" if relu else real
     text = f"clamp(round({real} * params.b) + OUT_F({_number(a.int('out_zero'))}), OUT_F(-128), OUT_F(127))"
     wide = "vec4<f32>" if prod(a["x"]) % 4 == 0 else "f32"
     return unary_step(a, text.replace("OUT_F", wide), limits, (a.num("scale"), inverse))
@@ -63,11 +63,11 @@ def relu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
         Case({"x": (7, 5)}, _SCALES, ({"x": (3, 5)},), _BYTES),
     ),
 )
-def relu(a: Args, limits: Limits) -> Plan:
+def q8ta_relu(a: Args, limits: Limits) -> Plan:
     need(a.num("out_scale") > 0, f"scale {a.num('out_scale')}")
     if not prod(a["x"]):
         return Plan((a["x"],), (), "empty")
-    return Plan((a["x"],), (_requantize(a, limits, 1 / a.num("out_scale"), least=True),), "lanes")
+    return Plan((a["x"],), (_requantize(a, limits, 1 / a.num("out_scale"), relu=True),), "lanes")
 
 
 def add_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -121,16 +121,13 @@ def shuffled_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     ),
 )
 def shuffle(a: Args, limits: Limits) -> Plan:
-    """Moved first, then to the output's own steps."""
+    """Move the elements, then requantize them for the output."""
     moved = pixel_shuffle(a, limits)
     if not moved.steps:
         return moved
     first = replace(moved.steps[0], rename=(("out", "moved"),))
     last = replace(_requantize(a, limits, a.num("inverse")), rename=(("x", "moved"),))
     return Plan(moved.outs, (first, last), "strided")
-
-
-# -- linears -----------------------------------------------------------------------------------------------------------
 
 
 def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -140,7 +137,7 @@ def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def linear_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
-    """Rows of weights in whole words, zeros after their end."""
+    """Each row of the weight in whole words, padded with zeros."""
     n, k = t["w"].shape
     w = np.zeros((n, align(k, 4)), np.int8)
     w[:, :k] = t["w"]

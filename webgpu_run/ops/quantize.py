@@ -1,4 +1,4 @@
-"""Tensors quantized with one scale and zero point, and back."""
+"""Quantize a tensor with one scale and zero point, and dequantize it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def quantize_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def make_wide(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Numbers of which some are past both ends of the range."""
+    """Some numbers are beyond either end of the quantized range."""
     return {"x": (rng.standard_normal(a["x"]) * 5).astype(np.float32)}
 
 

@@ -15,23 +15,23 @@ from .spec import Args, Case, op
 WG = 64
 
 
-def _turned(a: Args) -> set[int]:
+def _flipped(a: Args) -> set[int]:
     return {wrap(d, len(a["x"])) for d in a.attrs["dims"]}
 
 
 @op(
     "aten.flip.default",
     "x dims:ints -> out",
-    reference=lambda a, t: [np.flip(t["x"], tuple(_turned(a)))],
+    reference=lambda a, t: [np.flip(t["x"], tuple(_flipped(a)))],
     cases=(Case({"x": (3, 5, 7)}, {"dims": (0, -1)}, ({"x": (2, 5, 4)}, {"x": (1, 1, 7)})),),
 )
 def flip(a: Args, limits: Limits) -> Plan:
-    x, turned = a["x"], _turned(a)
+    x, flipped = a["x"], _flipped(a)
     if not prod(x):
         return Plan((x,), (), "empty")
     strides = strides_of(x)
-    back = tuple(2**32 - s if i in turned else s for i, s in enumerate(strides))  # kernels add strides modulo 2^32
-    last = sum((x[i] - 1) * strides[i] for i in turned)
+    back = tuple(2**32 - s if i in flipped else s for i, s in enumerate(strides))  # kernels add strides modulo 2^32
+    last = sum((x[i] - 1) * strides[i] for i in flipped)
     return Plan((x,), (copy_step(x, back, strides, limits, in_base=last),), "strided")
 
 
@@ -90,7 +90,7 @@ def pixel_shuffle(a: Args, limits: Limits) -> Plan:
 
 
 def _pads(a: Args) -> list[tuple[int, int]]:
-    """Padding before and after each dim; the list starts at the last one."""
+    """Padding before and after each dim. The attribute lists the last dim first."""
     pairs = a.attrs["pads"]
     need(len(pairs) % 2 == 0 and len(pairs) <= 2 * len(a["x"]), f"padding {list(pairs)} of {list(a['x'])}")
     found = [(pairs[i], pairs[i + 1]) for i in range(0, len(pairs), 2)]

@@ -1,4 +1,4 @@
-"""Reductions over any dims (max, min, sum, mean) and over one (argmax, argmin): a workgroup an output element."""
+"""Reductions over any dims (max, min, sum, mean) or one (argmax, argmin): one workgroup per output element."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ scalar("aten.silu.default", "x -> out", "x / (1 + exp(-x))", lambda x, *_: x / (
 
 
 def _power(a: Args) -> str:
-    """WGSL's pow takes no negative base: whole exponents get their sign back, others have none there."""
+    """WGSL's pow is undefined for negative bases, so the sign is computed apart for whole exponents."""
     exponent = a.num("value")
     if exponent == 2:
         return "x * x"

@@ -1,4 +1,4 @@
-"""aten._softmax and _log_softmax over any dim: a workgroup a row, however the row is strided."""
+"""aten._softmax and _log_softmax over any dim: one workgroup per row, which may be strided."""
 
 from __future__ import annotations
 

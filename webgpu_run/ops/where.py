@@ -1,4 +1,4 @@
-"""aten.where: each element from a or b as the condition says, all three broadcast."""
+"""aten.where: each element from a or b, as the condition says; all three are broadcast."""
 
 from __future__ import annotations
 
