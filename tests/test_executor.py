@@ -18,6 +18,7 @@ from webgpu_run.gpu.adapters import list_adapters
 from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device, open_device
 from webgpu_run.gpu.executor import SLOTS
+from webgpu_run.gpu.native import instance
 from webgpu_run.graph.planner import Delta
 from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
@@ -305,16 +306,15 @@ def test_more_dispatches_than_a_query_set_has_room_for_are_all_timed(device: Dev
 
 def test_one_instance_serves_every_device(device: Device) -> None:
     """Each would load the driver again, with threads of its own."""
-    helpers = device.wgpu.backends.wgpu_native._helpers
-    first = helpers._the_instance
+    first = instance()
     for _ in range(2):
         open_device()
-        assert helpers._the_instance is first
+        assert instance() is first
     list_adapters()
-    second = helpers._the_instance
+    second = instance()
     list_adapters()
     open_device()
-    assert helpers._the_instance is second
+    assert instance() is second
 
 
 def test_kernels_are_compiled_before_the_call(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeviceError, UsageError
+from .native import ensure_instance
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # Mesa warns on stderr without one
@@ -49,15 +49,6 @@ class Adapter:
         return self.kind == "CPU"
 
 
-@functools.cache
-def _instance(wgpu: Any, gl: bool) -> None:
-    """Makes wgpu's one instance, which is never let go; a second one only where OpenGL is asked for late."""
-    native = wgpu.backends.wgpu_native
-    if native._helpers._the_instance is None or gl:
-        native._helpers._the_instance = None
-        native.extras.set_instance_extras(backends=["All" if gl else "Primary"])
-
-
 def list_adapters(*, gl: bool = True) -> list[Adapter]:
     """Every adapter, best first: a real GPU before a software one, any backend before OpenGL.
 
@@ -65,7 +56,7 @@ def list_adapters(*, gl: bool = True) -> list[Adapter]:
     """
     wgpu = load_wgpu()
     if sys.platform == "linux":
-        _instance(wgpu, gl)
+        ensure_instance(gl=gl)
     try:
         found = wgpu.gpu.enumerate_adapters_sync()
     except RuntimeError:

@@ -22,7 +22,7 @@ from ..ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from ..ops.wgsl import Consts, Kernel
 from ..shapes import Array, align
 from .adapters import THREADS, Adapter, load_wgpu, pick
-from .native import Native, RecordedPass
+from .native import Native, RecordedPass, handle
 
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # An upload takes staging memory that wgpu keeps: small parts, and few of them at a time, are no slower to load.
@@ -238,7 +238,7 @@ class Device:
         self._pending = 0
         with self._errors("submit"):
             commands = encoder.finish()  # alive until it is submitted
-            return self.native.submit(commands._internal)
+            return self.native.submit(handle(commands))
 
     def call(self, *parts: RecordedPass) -> Any:
         """Put passes of dispatches, with copies around them, in the queue; what it gives names the submission."""

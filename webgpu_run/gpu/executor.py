@@ -208,7 +208,7 @@ class Executor:
             group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = self.device.bind_group(kernel, step.consts, bindings)
-            handles = (pipeline._internal, group._internal, *step.grid, self._staging_of(node, step))
+            handles = (native.handle(pipeline), native.handle(group), *step.grid, self._staging_of(node, step))
             commands.append(_Command(handles, node.index, step, at, (pipeline, group)))
         return commands
 

@@ -1,23 +1,49 @@
-"""What every call does, through wgpu's C functions: recording, submitting, waiting, reading what was copied out.
+"""What every call does, through wgpu's C functions: record, submit, wait, read back.
 
-Recording costs a third of what it does through wgpu-py's objects. Its own map submits an empty command buffer first and
-then waits for everything in the queue, so a step that was queued ahead would be waited for too; and it polls from a
-thread that takes the interpreter again and again. Here a thread blocks in the driver until the submission that is asked
-for is done, and the caller on a lock, which Ctrl-C ends.
+The only module that knows wgpu-py's private attributes; tests/test_native.py names them and says what to do when one is
+gone. There are two reasons to go below wgpu-py's objects. Recording a dispatch through them takes three times as long.
+And their map submits an empty command buffer and waits for the whole queue, so it would also wait for a step that is
+queued ahead. Here a thread blocks in the driver until one submission is done, while the caller waits on a lock, which
+Ctrl-C interrupts.
 """
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-Copy = tuple[Any, int, Any, int, int]  # a buffer and an offset, the same of the target, bytes
-Staging = tuple[tuple[Any, Any, Any], ...]  # what copies rows of a buffer into layers of a texture
+Copy = tuple[Any, int, Any, int, int]  # source buffer and offset, target buffer and offset, bytes
+Staging = tuple[tuple[Any, Any, Any], ...]  # copies from rows of a buffer to layers of a texture
 RecordedDispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
-RecordedPass = tuple[Sequence[Copy], Iterable[RecordedDispatch], Sequence[Copy]]  # one pass and the copies around it
-LATE = 5.0  # seconds for a callback that another thread's poll, one of wgpu-py's own, took and has yet to make
+RecordedPass = tuple[Sequence[Copy], Iterable[RecordedDispatch], Sequence[Copy]]  # a pass, the copies before and after
+LATE = 5.0  # seconds to wait for a map callback that wgpu-py's own polling thread has taken but not yet made
+
+
+def handle(wrapped: Any) -> Any:
+    """The C handle of one of wgpu-py's objects, valid as long as that object is alive."""
+    return wrapped._internal
+
+
+@functools.cache
+def ensure_instance(*, gl: bool) -> None:
+    """Create wgpu's instance, which lives as long as the process. A second one is created only if an instance without
+    OpenGL exists and OpenGL is asked for.
+    """
+    from wgpu.backends.wgpu_native import _helpers, extras
+
+    if _helpers._the_instance is None or gl:
+        _helpers._the_instance = None
+        extras.set_instance_extras(backends=["All" if gl else "Primary"])
+
+
+def instance() -> Any:
+    """wgpu's instance, None before it is created."""
+    from wgpu.backends.wgpu_native import _helpers
+
+    return _helpers._the_instance
 
 
 class Native:
@@ -25,10 +51,10 @@ class Native:
 
     def __init__(self, device: Any) -> None:
         from wgpu.backends.wgpu_native import ffi, lib
-        from wgpu.backends.wgpu_native._api import libf  # the same functions, their errors raised
+        from wgpu.backends.wgpu_native._api import libf  # the functions of `lib`, with errors raised
 
         self._ffi, self._lib, self._libf = ffi, lib, libf
-        self._device, self._queue = device._internal, device.queue._internal
+        self._device, self._queue = handle(device), handle(device.queue)
         self._asked: queue.SimpleQueue[tuple[Any, threading.Lock]] = queue.SimpleQueue()
         self._status, self._mapped = 0, threading.Event()
         self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
@@ -37,18 +63,18 @@ class Native:
         threading.Thread(target=self._serve, daemon=True, name="waiter").start()
 
     def submit(self, *commands: Any) -> Any:
-        """Put command buffers, and the writes made so far, in the queue; what it gives is for `until`."""
+        """Submit command buffers and all writes made so far. Returns the submission index, for `until`."""
         buffers = self._ffi.new("WGPUCommandBuffer[]", commands)
         index = self._libf.wgpuQueueSubmitForIndex(self._queue, len(commands), buffers)
         return self._ffi.new("WGPUSubmissionIndex *", index)
 
     def write(self, buffer: Any, offset: int, data: memoryview) -> None:
-        """Copy bytes, a multiple of four, into a buffer before what is submitted next."""
-        with self._ffi.from_buffer(data) as held:  # let go at once: an error's traceback would keep it
-            self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, held, data.nbytes)
+        """Copy bytes, a multiple of four, into a buffer; the next submission sees them."""
+        with self._ffi.from_buffer(data) as pointer:  # released here, because an error's traceback would keep it alive
+            self._libf.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, pointer, data.nbytes)
 
     def record(self, parts: Iterable[RecordedPass]) -> Any:
-        """A command buffer; a pass ends before each staging. Errors are raised in the end."""
+        """A command buffer with these passes; errors in it are raised when it is finished."""
         lib, null = self._lib, self._ffi.NULL
         encoder = self._ffi.gc(lib.wgpuDeviceCreateCommandEncoder(self._device, null), lib.wgpuCommandEncoderRelease)
         for before, dispatches, after in parts:
@@ -62,6 +88,7 @@ class Native:
             self._lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, source._internal, at, target._internal, to, nbytes)
 
     def _pass(self, encoder: Any, dispatches: Iterable[RecordedDispatch]) -> None:
+        """One compute pass; staging copies split it, because copies can't be recorded inside a pass."""
         lib, null = self._lib, self._ffi.NULL
         one_pass = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
         set_pipeline, set_group, dispatch, end, release = (
@@ -87,8 +114,8 @@ class Native:
         release(one_pass)
 
     def staging(self, buffer: Any, texture: Any, width: int, rows: int, height: int) -> Staging:
-        """Copies of so many rows of texels, `height` to a layer."""
-        new, pitch, found = self._ffi.new, width * 16, []
+        """Copies of `rows` rows of texels from a buffer to a texture, `height` rows to a layer."""
+        new, pitch, copies = self._ffi.new, width * 16, []
         for first in range(0, rows, height):
             live = min(height, rows - first)
             source = new("WGPUTexelCopyBufferInfo *")
@@ -97,15 +124,16 @@ class Native:
             target = new("WGPUTexelCopyTextureInfo *")
             target.texture, target.origin.z = texture._internal, first // height
             target.aspect = self._lib.WGPUTextureAspect_All
-            found.append((source, target, new("WGPUExtent3D *", (width, live, 1))))
-        return tuple(found)
+            copies.append((source, target, new("WGPUExtent3D *", (width, live, 1))))
+        return tuple(copies)
 
     def stage(self, encoder: Any, staging: Staging) -> None:
+        """Record the copies into an encoder, given as a C handle."""
         for copy in staging:
             self._lib.wgpuCommandEncoderCopyBufferToTexture(encoder, *copy)
 
     def until(self, submission: Any = None) -> None:
-        """Block until this submission is done, or all of them."""
+        """Block until this submission is done, or all submissions are."""
         done = threading.Lock()
         done.acquire()
         self._asked.put((self._ffi.NULL if submission is None else submission, done))
@@ -120,8 +148,8 @@ class Native:
         self._mapped.wait(LATE)
         if self._status != self._lib.WGPUMapAsyncStatus_Success:
             raise RuntimeError(f"a buffer can't be read (status {self._status})")
-        found = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
-        data = bytes(self._ffi.buffer(found, nbytes))
+        pointer = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
+        data = bytes(self._ffi.buffer(pointer, nbytes))
         self._libf.wgpuBufferUnmap(buffer._internal)
         return data
 

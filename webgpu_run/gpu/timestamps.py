@@ -9,7 +9,7 @@ import numpy as np
 
 from ..shapes import Array
 from .device import Device
-from .native import RecordedPass
+from .native import RecordedPass, handle
 
 _QUERIES = 4096  # timestamps of a query set, at most
 _EACH = _QUERIES // 2  # dispatches
@@ -34,7 +34,7 @@ class Stamps:
                 "beginning_of_pass_write_index": i % _EACH * 2,
                 "end_of_pass_write_index": i % _EACH * 2 + 1,
             }
-            self._device.native.stage(encoder._internal, staging)
+            self._device.native.stage(handle(encoder), staging)
             compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(pipeline)
             compute.set_bind_group(0, group)
