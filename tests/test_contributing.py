@@ -69,3 +69,17 @@ def test_adding_an_op(tmp_path: Path) -> None:
     (row,) = re.findall(r"^aten\.cumsum\.default .*", mutants.stdout, re.M)
     assert row.split()[2:4] == ["26", "26"], mutants.stdout
     assert row.rsplit(maxsplit=1)[0] in PAGE  # all but the seconds
+
+
+def test_adding_a_pass(tmp_path: Path) -> None:
+    tree = copy_of_repository(tmp_path)
+    module, test = blocks("Adding a fusion pass", "python")
+    (tree / "webgpu_run/graph/passes/relu.py").write_text(module)
+    (tree / "tests/test_fuse_relu.py").write_text(test)
+    run = ("-m", "pytest", "-q", "tests/test_fuse_relu.py")
+    assert "1 failed, 1 passed" in python(tree, *run).stdout  # it is in no list yet
+
+    insert(tree / "webgpu_run/graph/fuse.py", "from .passes.relu import fuse_relu\n", "from .passes.rounding import")
+    insert(tree / "webgpu_run/graph/fuse.py", "    fuse_relu,\n", "    fuse_attention,\n")
+    fused = python(tree, *run)
+    assert "2 passed" in fused.stdout, fused.stdout
