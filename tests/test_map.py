@@ -25,9 +25,14 @@ def wrong(text: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if (ROOT / p).exists()])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_what_exists(page: str) -> None:
     assert wrong((ROOT / page).read_text()) == []
+
+
+@pytest.mark.parametrize(("page", "least"), [("ARCHITECTURE.md", 20), ("CONTRIBUTING.md", 10)])
+def test_a_page_names_enough_to_be_checked(page: str, least: int) -> None:
+    assert len(set(PATH.findall((ROOT / page).read_text()))) >= least
 
 
 def test_the_map_names_every_package() -> None:

@@ -1,0 +1,372 @@
+#!/usr/bin/env python3
+"""Damage model files at random, and see that only our own errors come out.
+
+    python tests/tools/fuzz_files.py [--count N] [--first N] [--run] [--keep DIR] [FILE.pte ...]
+
+Mutant k of a set of files depends on nothing but k, so a run can be continued with --first and a failure repeated.
+By default each mutant is read, inspected, fused and planned, without a device. With --run those that can be read are
+loaded and run on the adapter. Workers are child processes; one that dies or hangs is replaced, and its mutant counts
+as an escape. Limits per mutant: 2 s of CPU time (with --run 10 s of wall time), and memory of 10 times the file plus
+16 MB. Every mutant that breaks one of these rules is written to --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+SECONDS, RUN_SECONDS = 2.0, 10.0
+BASE, GROWTH = 16 << 20, 10  # bytes of memory: BASE + GROWTH * size of the file
+RUN_BASE = 1 << 30
+MAGIC = (
+    0,
+    1,
+    2,
+    4,
+    7,
+    8,
+    127,
+    128,
+    255,
+    256,
+    65535,
+    65536,
+    2**24,
+    2**30,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63,
+    2**64 - 1,
+)
+
+
+class Sample:
+    """A file to damage, and where in it damage is likely to matter: everything but its weights."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        from webgpu_run.formats import pte
+
+        self.name, self.data = name, data
+        program = pte.loads(data)
+        self.spans = [(0, min(program.program_size, len(data)))]
+        for method in program.methods:
+            for delegate in method.delegates:
+                blob = delegate.blob
+                self.spans.append((blob.offset, min(blob.offset + blob.nbytes, blob.offset + (1 << 16), len(data))))
+
+    def place(self, rng: random.Random, align: int = 1) -> int:
+        """A byte, nearly always one that is no weight."""
+        start, end = rng.choice(self.spans) if rng.random() < 0.95 else (0, len(self.data))
+        return min(rng.randrange(start, max(end, start + 1)) // align * align, len(self.data) - align)
+
+
+Edit = Callable[[bytearray, Sample, random.Random, list[Sample]], None]
+
+
+def flip(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    at = sample.place(rng)
+    data[at] ^= 1 << rng.randrange(8)
+
+
+def splice(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    """Overwrite bytes with those of some file."""
+    other = rng.choice(samples)
+    at, source, size = sample.place(rng, 4), other.place(rng, 4), 4 * rng.randint(1, 16)
+    part = other.data[source : source + size][: len(data) - at]
+    data[at : at + len(part)] = part
+
+
+def duplicate(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    """Repeat a part of the file: in place of what follows it, or before that."""
+    at, size = sample.place(rng, 4), 4 * rng.randint(1, 16)
+    part = bytes(data[at : at + size])
+    end = at + len(part)
+    data[end : end + (len(part) if rng.random() < 0.7 else 0)] = part
+
+
+def swap(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    """Exchange two 32-bit words."""
+    a, b = sample.place(rng, 4), sample.place(rng, 4)
+    data[a : a + 4], data[b : b + 4] = data[b : b + 4], data[a : a + 4]
+
+
+def magic(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    """Write a number at which checks tend to be off by one."""
+    size = rng.choice((1, 2, 4, 4, 4, 8))
+    at = sample.place(rng, size)
+    data[at : at + size] = (rng.choice(MAGIC) & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def off_by_one(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    """One more or one less of what may be a length: a small word."""
+    for _ in range(50):
+        at = sample.place(rng, 4)
+        (value,) = struct.unpack_from("<I", data, at)
+        if 0 < value < 1 << 16:
+            struct.pack_into("<I", data, at, value + rng.choice((-1, 1)))
+            return
+
+
+def truncate(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    del data[max(sample.place(rng), 1) :]
+
+
+def insert(data: bytearray, sample: Sample, rng: random.Random, samples: list[Sample]) -> None:
+    at = sample.place(rng)
+    data[at:at] = rng.randbytes(rng.choice((1, 2, 4, 4, 8, 16)))
+
+
+EDITS: tuple[Edit, ...] = (flip, splice, duplicate, swap, magic, off_by_one, truncate, insert)
+IN_PLACE = EDITS[:2] + EDITS[3:6]
+
+
+def mutant(k: int, samples: list[Sample]) -> tuple[str, Sample, bytes]:
+    """Mutant k: its strategy, the file that it was, and its bytes. One in four has more than one edit."""
+    rng = random.Random(k)
+    edit, sample = EDITS[k % len(EDITS)], samples[k // len(EDITS) % len(samples)]
+    data = bytearray(sample.data)
+    for more in [rng.choice(IN_PLACE) for _ in range(rng.randint(1, 3))] if rng.random() < 0.25 else []:
+        more(data, sample, rng, samples)
+    edit(data, sample, rng, samples)
+    return edit.__name__, sample, bytes(data)
+
+
+def small_samples() -> list[Sample]:
+    """Programs made here: few bytes that are all structure, so that many of them can be tried."""
+    from webgpu_run.formats import pte_writer
+    from webgpu_run.formats.vkgraph_writer import program_of
+
+    from helpers import graphs
+    from helpers.samples import add_program, every_kind
+
+    found = [
+        Sample("add", pte_writer.dumps(add_program())),
+        Sample("every kind", pte_writer.dumps(every_kind(), inline=True)),
+    ]
+    builders = {"residual": graphs.residual(), "two inputs": graphs.two_inputs(), "symbolic": graphs.symbolic()}
+    builders["transformer"] = graphs.transformer(seq=6, context=12, dim=32, heads=2, kv_heads=1, hidden=32, layers=1)
+    for name, b in builders.items():
+        vk = b.vk()
+        constants = [b.bytes_of(i).read() for i in range(len(vk.constants))]
+        found.append(Sample(name, pte_writer.dumps(program_of(vk, constants, dynamic=True))))
+    return found
+
+
+class TimeUpError(BaseException):
+    """A mutant took too long."""
+
+
+def judge(data: bytes, k: int) -> str:
+    """Read, inspect, fuse and plan; how far it came."""
+    from webgpu_run.debug.inspect import inspect
+    from webgpu_run.errors import RunError
+    from webgpu_run.formats import pte
+    from webgpu_run.graph.lower import planned
+    from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
+
+    try:
+        program = pte.loads(data)
+    except RunError as error:
+        return type(error).__name__
+    profile = (GPU, SOFTWARE, PLAIN)[k % 3]
+    limits = Limits(profile=profile, subgroups=profile is SOFTWARE, software=profile is not GPU)
+    try:
+        inspect(program, limits)
+        for method in program.methods:
+            for delegate in method.delegates:
+                planned(delegate, limits)
+                planned(delegate, limits, fuse=False)
+    except RunError as error:
+        return f"read, then {type(error).__name__}"
+    return "planned"
+
+
+class Runs:
+    """Loads and runs on one device."""
+
+    def __init__(self) -> None:
+        from webgpu_run.gpu.device import open_device
+
+        self.device = open_device()
+
+    def judge(self, data: bytes, k: int) -> str:
+        import numpy as np
+
+        from webgpu_run.errors import RunError
+        from webgpu_run.formats import pte
+        from webgpu_run.runtime.model import Model
+
+        try:
+            program = pte.loads(data)
+        except RunError:
+            return "not read"
+        try:
+            model = Model(program, self.device, fuse=k // 8 % 2 == 0)
+            for rows in (3, 1):
+                inputs = []
+                for spec in model.inputs:
+                    dims = spec.dims if spec.dynamism == "static" else tuple(min(d, rows) for d in spec.dims)
+                    if np.prod(dims, dtype=np.float64) > 1 << 24:
+                        return "too large to run"
+                    inputs.append(np.zeros(dims, spec.dtype if spec.dtype != "bfloat16" else "float32"))
+                model.run(inputs)
+        except RunError as error:
+            return f"read, then {type(error).__name__}"
+        return "run"
+
+
+def peak() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def work(options: argparse.Namespace) -> None:
+    """A worker: judges the mutants first, first + 1, ... and tells of each as a line of JSON."""
+    samples = small_samples() * (not options.files) + [
+        Sample(Path(p).stem, Path(p).read_bytes()) for p in options.files
+    ]
+    runs = Runs() if options.run else None
+
+    def late(number: int, frame: object) -> None:
+        raise TimeUpError
+
+    if not runs:
+        signal.signal(signal.SIGPROF, late)
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for k in range(options.first, options.first + options.count):
+        strategy, sample, data = mutant(k, samples)
+        print(json.dumps({"k": k}), flush=True)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again at what is in use now
+        before, start, fault = peak(), time.process_time(), ""
+        try:
+            if not runs:
+                signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
+            outcome = runs.judge(data, k) if runs else judge(data, k)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            outcome, fault = "escape", f"{type(error).__name__}: {error}"
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        seconds, grown = time.process_time() - start, peak() - before
+        if not fault and not runs and seconds > SECONDS:
+            outcome, fault = "slow", f"{seconds:.1f} s"
+        if not fault and grown > (RUN_BASE if runs else BASE) + GROWTH * len(data):
+            outcome, fault = "memory", f"{grown:,} bytes for a file of {len(data):,}"
+        row = {"k": k, "strategy": strategy, "file": sample.name, "outcome": outcome, "fault": fault}
+        print(json.dumps(row | {"seconds": round(seconds, 4), "grown": grown, "size": len(data)}), flush=True)
+
+
+def start(options: argparse.Namespace, first: int, count: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, __file__, "--worker", "--first", str(first), "--count", str(count)]
+    command += ["--run"] * options.run + options.files
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def next_line(pipe: IO[bytes], rest: bytearray, seconds: float) -> bytes | None:
+    """The next line; None when the other side is silent for this long, empty at its end."""
+    end = time.monotonic() + seconds
+    while b"\n" not in rest:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(pipe.fileno(), 1 << 16)
+        if not part:
+            return b""
+        rest += part
+    line, _, after = bytes(rest).partition(b"\n")
+    rest[:] = after
+    return line
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.worker:
+        work(options)
+        return 0
+    samples = small_samples() * (not options.files) + [
+        Sample(Path(p).stem, Path(p).read_bytes()) for p in options.files
+    ]
+    began = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    strategies: Counter[str] = Counter()
+    worst: dict[str, Any] = {"seconds": 0.0, "grown": 0}
+    faults = 0
+    k, end = options.first, options.first + options.count
+    limit = RUN_SECONDS if options.run else 15 * SECONDS  # of silence; CPU time is the worker's own business
+    while k < end and time.monotonic() - began < options.seconds:
+        process, rest, current = start(options, k, end - k), bytearray(), k
+        assert process.stdout
+        first = True
+        while True:
+            line = next_line(process.stdout, rest, limit + 60 * first)
+            if line:
+                row = json.loads(line)
+                current, first = row["k"], False
+                if "outcome" not in row:
+                    continue
+                k = current + 1
+            else:
+                process.kill()
+                code = process.wait()
+                if line == b"" and code == 0:
+                    break
+                what = "hang" if line is None else "death"
+                row = {"k": current, "outcome": what, "fault": f"exit code {code}", "seconds": 0.0, "grown": 0}
+                strategy, sample, _ = mutant(current, samples)
+                row |= {"strategy": strategy, "file": sample.name}
+                k = current + 1
+            outcomes[row["outcome"]] += 1
+            strategies[row["strategy"]] += 1
+            worst = {name: max(worst[name], row[name]) for name in worst}
+            if row["fault"]:
+                faults += 1
+                told = {name: row[name] for name in ("k", "strategy", "file", "outcome", "fault")}
+                print(json.dumps(told), flush=True)
+                if options.keep:
+                    options.keep.mkdir(parents=True, exist_ok=True)
+                    (options.keep / f"mutant_{row['k']}.pte").write_bytes(mutant(row["k"], samples)[2])
+            if not line:
+                break
+            if time.monotonic() - began > options.seconds:
+                process.kill()
+                process.wait()
+                break
+    print(f"{sum(outcomes.values()):,} mutants of {len(samples)} files, from {options.first:,} on")
+    print("strategies:", ", ".join(f"{name} {n:,}" for name, n in sorted(strategies.items())))
+    print("outcomes:", ", ".join(f"{name} {n:,}" for name, n in outcomes.most_common()))
+    print(f"slowest {worst['seconds']:.2f} s, most memory {worst['grown'] / 1e6:.1f} MB, {faults} broke a rule")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
