@@ -136,15 +136,17 @@ def long(device: Device) -> Runner:
     return runner
 
 
-def steps(runner: Runner, position: int, count: int, words: Array = GREEDY, *, fed: bool = False) -> list[int]:
+def steps(runner: Runner, position: int, count: int, words: Array = GREEDY, *, from_device: bool = False) -> list[int]:
     given = [(np.array([[7]], np.int32), np.array([position + k], np.int32), words) for k in range(count)]
     stats = CallStats()
-    found: list[int] = runner.executor.collect(runner.start(given, stats, fed=fed), stats)[0].reshape(-1).tolist()
+    found: list[int] = (
+        runner.executor.collect(runner.start(given, stats, from_device=from_device), stats)[0].reshape(-1).tolist()
+    )
     return found
 
 
 def one_by_one(runner: Runner, position: int, count: int, words: Array = GREEDY) -> list[int]:
-    return [steps(runner, position + k, 1, words, fed=k > 0)[0] for k in range(count)]
+    return [steps(runner, position + k, 1, words, from_device=k > 0)[0] for k in range(count)]
 
 
 @pytest.mark.parametrize("words", [GREEDY, DRAWN.words(3)], ids=["greedy", "drawn"])
@@ -154,7 +156,9 @@ def test_steps_into_rows_that_are_not_bound_yet(words: Array, device: Device) ->
     want = one_by_one(other, 124, TURNS, words)
     assert steps(runner, 124, TURNS, words) == want
     assert {image.used for image in runner.executor.resident.images} == {2}
-    assert steps(runner, 140, 3, words, fed=True) == [steps(other, 140 + k, 1, words, fed=True)[0] for k in range(3)]
+    assert steps(runner, 140, 3, words, from_device=True) == [
+        steps(other, 140 + k, 1, words, from_device=True)[0] for k in range(3)
+    ]
     following = [np.array([[9, 11]], np.int32), np.array([143], np.int32)]
     assert bits(run(runner, following)) == bits(run(other, following))
 

@@ -102,7 +102,7 @@ def test_static_file_repeats_itself(device: Device, monkeypatch: pytest.MonkeyPa
     model.run([np.array([[7]]), np.array([1])])
     assert stream(runner) == recorded
     assert (runner.engine.planned, device.allocated, model.stats.arena_bytes) == (planned, allocated, 0)
-    inputs = len(runner.executor._inputs) - 1  # there is nothing to write of how to choose
+    inputs = len(runner.executor.device_inputs) - 1  # there is nothing to write of how to choose
     assert counts.taken() == {"write": inputs}
     model.run([np.array([[7]]), np.array([2])])
     assert [c[:3] for c in stream(runner)] == [c[:3] for c in recorded]
@@ -116,7 +116,7 @@ def test_resizing_allocates_nothing(device: Device, monkeypatch: pytest.MonkeyPa
     lengths = (24, 1, 7, 2, 23)
     for n in lengths * 2:
         run(runner, tokens(n, 0))
-    allocated, groups = device.allocated, len(runner.executor._groups)
+    allocated, groups = device.allocated, len(runner.executor._bind_groups)
     counts = Counts(device, monkeypatch)
     for n in (*lengths, *lengths[::-1], 12, 19, 4):
         stats = CallStats()
@@ -125,7 +125,7 @@ def test_resizing_allocates_nothing(device: Device, monkeypatch: pytest.MonkeyPa
     seen = counts.taken()
     assert device.allocated == allocated
     assert seen.get("buffer", 0) == seen.get("texture", 0) == seen.get("bind_group", 0) == 0
-    assert len(runner.executor._groups) == groups
+    assert len(runner.executor._bind_groups) == groups
     assert seen["write"] <= 2 * 13
 
 

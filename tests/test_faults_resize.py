@@ -147,7 +147,7 @@ def test_every_use_of_the_device(name: str, device: Device, fuse: bool, want: li
             if not first:
                 assert bits(runner.call(tokens(*FROM), CallStats())) == want[0]
             if name == "bind_group" and not first:
-                runner.executor._groups.clear()
+                runner.executor._bind_groups.clear()
             before = state(runner)
             trap = Trap(k, DeviceError("injected"))
             armed(runner, name, trap)

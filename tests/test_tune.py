@@ -180,9 +180,9 @@ def test_no_home_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_old_entries_go(home: Path) -> None:
-    for i in range(tune._KEPT + 3):
+    for i in range(tune._MAX_ENTRIES + 3):
         tune.write(home, f"k{i}", {"profile": "gpu"})
-    assert list(tune.read(home)) == [f"k{i}" for i in range(3, tune._KEPT + 3)]
+    assert list(tune.read(home)) == [f"k{i}" for i in range(3, tune._MAX_ENTRIES + 3)]
 
 
 def test_measuring(device: Device) -> None:

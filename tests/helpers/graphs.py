@@ -32,8 +32,8 @@ def fill(runner: Runner) -> None:
     graph, executor = runner.graph, runner.executor
     buffers = [b for root, b in executor.buffers.items() if graph.tensors[root].constant < 0]
     resident = executor.resident
-    kept = {id(b) for b in (*resident._uploads.values(), *resident.state, *resident.images)}
-    buffers += [b for b in resident._owned.values() if id(b) not in kept]
+    kept = {id(b) for b in (*resident.uploads.values(), *resident.state, *resident.images)}
+    buffers += [b for b in resident.owned.values() if id(b) not in kept]
     inputs = {id(executor.buffers[graph.tensors[v].root]) for v in graph.input_ids}
     for buffer in buffers:
         if isinstance(buffer, Image):

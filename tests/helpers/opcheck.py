@@ -113,7 +113,7 @@ def check_untouched(runner: Runner, *, silent: bool = False) -> None:
     graph = runner.graph
     inputs = {v for v, t in graph.tensors.items() if t.root in graph.input_ids}
     for v in (*graph.input_ids, *graph.output_ids):
-        if graph.is_constant(v) or (v in graph.input_ids and v not in runner.executor._inputs):
+        if graph.is_constant(v) or (v in graph.input_ids and v not in runner.executor.device_inputs):
             continue  # never written: a constant, or read by the host only
         words = contents(runner, v)
         count = prod(runner.engine.live[v])

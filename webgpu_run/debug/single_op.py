@@ -1,4 +1,4 @@
-"""Graphs made in Python: values and calls put together by hand, and one op alone, from its own test case."""
+"""Builds graphs in Python: from values and calls, or of one op alone, from one of its test cases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..ops.spec import Args, Case, Op, load_all
 from ..runtime.runner import Runner
 from ..shapes import Array, Dims
 
-# what every op runs on
+# Limits that every op accepts.
 ANY = Limits(1 << 16, 1024, software=True, subgroups=True, f16=True, uniform_align=32, profile=SOFTWARE)
 
 
@@ -44,7 +44,7 @@ class Ref:
 
 
 class Builder:
-    """Collects values and calls; plain Python arguments become scalar and list values."""
+    """Collects the values and calls of a graph. Plain Python arguments become scalar or list values."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.values: list[Any] = []
@@ -80,20 +80,20 @@ class Builder:
         self.outputs.extend(r.id for r in refs)
 
     def call(self, name: str, *args: Any, out: Any = None, dtype: str | list[str] = "float32") -> Any:
-        """Append a call; `out` is the dims of the output (a list of them for several), by default as planned."""
+        """Append a call, return its output. `out` is its dims (a list if there are several), by default as planned."""
         op = load_all()[name]
         ids = tuple(self._arg(a).id for a in args)
-        made: Any
+        result: Any
         if op.out_kind == "symint":
-            made = last = self.sym(self._plan(op, args).sym or 0)
+            result = last = self.sym(self._plan(op, args).sym or 0)
         else:
             dims = self._plan(op, args).outs if out is None else out if isinstance(out, list) else (out,)
             dtypes = dtype if isinstance(dtype, list) else [dtype] * len(dims)
             refs = [self.tensor(d, t) for d, t in zip(dims, dtypes, strict=True)]
-            made = refs if op.out_kind == "list" else refs[0]
+            result = refs if op.out_kind == "list" else refs[0]
             last = self.value(ValueList(tuple(r.id for r in refs))) if op.out_kind == "list" else refs[0]
         self.chain.append(OperatorCall(len(self.chain), name, (*ids, last.id)))
-        return made
+        return result
 
     def vk(self) -> VkGraph:
         constants = tuple(Constant(len(d), key=str(i)) for i, d in enumerate(self.data))
@@ -107,10 +107,10 @@ class Builder:
 
     def runner(self, device: Device, *, fuse: bool = False) -> Runner:
         delegate: Any = SimpleNamespace(graph=self.vk(), constant=self.bytes_of, id="VulkanBackend")
-        made = Runner(delegate, device, fuse=fuse)
+        runner = Runner(delegate, device, fuse=fuse)
         if not fuse:
-            made.pick = None  # a graph of that op alone is meant to run it
-        return made
+            runner.pick = None  # a graph of `pick` alone must run it
+        return runner
 
     def _arg(self, a: Any) -> Ref:
         if isinstance(a, Ref):
@@ -150,17 +150,17 @@ class Builder:
 
 
 def names_of(op: Op) -> list[str]:
-    """Tensor arguments that an op may have, in order; lists are left out."""
+    """Names of an op's tensor arguments, in order, without lists of tensors."""
     return [p.name for p in op.params if p.kind == "tensor"]
 
 
 def sized(op: Op, case: Case) -> Op:
-    """The op with as many outputs as the case has."""
+    """The op with the number of outputs that the case has."""
     return op.sized(len(op.plan(Args(case.dims, case.attrs), ANY).outs)) if op.outs == ("out*",) else op
 
 
 def args_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None) -> Args:
-    """What a plan or a reference of the case sees, at the largest dims or with some of them live."""
+    """The arguments that a plan or a reference gets for the case, at its largest dims or at `live`."""
     top = {k: v for k, v in case.dims.items() if k not in op.outs}
     slots = {p.name: i for i, p in enumerate(q for q in op.params if q.kind == "slot")}
     attrs = {**case.attrs, "aliased": True} if op.alias else dict(case.attrs)
@@ -188,7 +188,7 @@ def _out_dtype(op: Op, case: Case, i: int) -> str:
 
 
 def arrays_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None, seed: int = 0) -> dict[str, Array]:
-    """Data for every tensor argument; what is constant in the graph does not depend on `live`."""
+    """Data for every tensor argument. Constants do not depend on `live`."""
     fixed = {name for name in case.dims if is_constant(op, name)}
     out: dict[str, Array] = {}
     for a, mine in ((args_of(op, case), fixed), (args_of(op, case, live), set(case.dims) - fixed)):
@@ -226,7 +226,7 @@ class Single:
 def single(
     op: Op, case: Case, arrays: Mapping[str, Array], live: Mapping[str, Dims] | None = None, *, symbolic: bool = False
 ) -> Single:
-    """The op alone, built at the case's dims (or at `live`); with `symbolic`, its position comes from an input."""
+    """A graph of the op alone, built at the case's dims or at `live`. With `symbolic`, its position is an input."""
     a = args_of(op, case, live)
     planned = op.plan(a, ANY).outs
     b, names, args = Builder(), list[str](), list[Any]()
@@ -242,8 +242,8 @@ def single(
         if p.kind == "tensor":
             args.append(tensor(p.name) if p.name in a else None)
         elif p.kind == "tensors":
-            there = [f"{p.name}{i}" if given else "" for i, given in enumerate(case.attrs[p.name])]
-            refs = [tensor(name) if name else b.value(None) for name in there]
+            members = [f"{p.name}{i}" if present else "" for i, present in enumerate(case.attrs[p.name])]
+            refs = [tensor(name) if name else b.value(None) for name in members]
             args.append(b.value(ValueList(tuple(r.id for r in refs))))
         elif p.kind == "slot" and symbolic:
             positions[p.name] = int(case.attrs[p.name] or 0)
@@ -257,7 +257,7 @@ def single(
 
 
 def with_limits(device: Device, **changes: Any) -> Device:
-    """The same device, planned for as if its limits were others."""
+    """The same device, but plans see other limits."""
     other = copy.copy(device)
     other.limits = dataclasses.replace(device.limits, **changes)
     return other

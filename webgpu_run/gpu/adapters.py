@@ -1,4 +1,4 @@
-"""The adapters that there are, and which one a user means."""
+"""Lists the adapters of this machine, and picks the one that a user names."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from ..errors import DeviceError, UsageError
 from .native import ensure_instance
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
-    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # Mesa warns on stderr without one
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # without it Mesa prints a warning on stderr
 
 HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -y mesa-vulkan-drivers"
-THREADS, _SMALL = "LP_NUM_THREADS", 16 << 20  # a variable of Mesa's; bytes of a model
+THREADS = "LP_NUM_THREADS"  # environment variable: threads of Mesa's software driver
+_SMALL = 16 << 20  # bytes of a model file below which one thread is faster
 _BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
 _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 
 
 def load_wgpu() -> Any:
-    """The package, or one clear error."""
+    """The wgpu package; a DeviceError if it can't be imported."""
     try:
         import wgpu
         import wgpu.backends.wgpu_native.extras
@@ -34,7 +35,7 @@ def load_wgpu() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter as wgpu lists it, best first."""
+    """One adapter; `index` is its place in the list, which has the best adapter first."""
 
     index: int
     name: str
@@ -50,19 +51,19 @@ class Adapter:
 
 
 def list_adapters(*, gl: bool = True) -> list[Adapter]:
-    """Every adapter, best first: a real GPU before a software one, any backend before OpenGL.
+    """All adapters, best first: GPUs before software adapters, and every backend before OpenGL.
 
-    On Linux OpenGL is a driver of its own, 11 MB in memory: without `gl` it is not looked for.
+    Without `gl`, OpenGL is not looked for on Linux, where it is a separate driver that takes 11 MB.
     """
     wgpu = load_wgpu()
     if sys.platform == "linux":
         ensure_instance(gl=gl)
     try:
-        found = wgpu.gpu.enumerate_adapters_sync()
+        handles = wgpu.gpu.enumerate_adapters_sync()
     except RuntimeError:
-        found = []
+        handles = []
     rows: list[Any] = []
-    for handle in found:
+    for handle in handles:
         info = handle.info
         backend, kind = str(info["backend_type"]), str(info["adapter_type"])
         rank = (backend == "OpenGL", _KINDS.get(kind, 2))
@@ -94,23 +95,23 @@ def pick(choice: str | None = None, adapters: Sequence[Adapter] | None = None) -
         return adapters[0]
     word = choice.strip().lower()
     if word.isdigit():
-        found = [a for a in adapters if a.index == int(word)]
+        matching = [a for a in adapters if a.index == int(word)]
     elif word in _BACKENDS:
-        found = [a for a in adapters if a.backend == _BACKENDS[word]]
+        matching = [a for a in adapters if a.backend == _BACKENDS[word]]
     elif word in ("cpu", "gpu"):
-        found = [a for a in adapters if a.software == (word == "cpu")]
+        matching = [a for a in adapters if a.software == (word == "cpu")]
     else:
-        found = [a for a in adapters if word in a.name.lower()]
-    if not word or not found:
+        matching = [a for a in adapters if word in a.name.lower()]
+    if not word or not matching:
         names = "; ".join(f"{a.index}: {a.name} ({a.backend})" for a in adapters)
         raise UsageError(f"--device {choice!r} names no adapter", hint=f"there is {names}")
-    return found[0]
+    return matching[0]
 
 
 def suit(nbytes: int) -> None:
-    """Have a driver that is yet to be loaded run small models in one thread, unless the user has said otherwise.
+    """Let a driver that is not loaded yet run a small model in one thread, unless the user chose a number.
 
-    Mesa wakes all threads of its software driver for every dispatch: 20 to 40 µs, in which one alone is often done.
+    Mesa's software driver wakes all its threads for every dispatch, which takes longer than a small dispatch itself.
     """
     if nbytes < _SMALL:
         os.environ.setdefault(THREADS, "0")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 
 from ..shapes import Dims
 
-# On a software adapter the device takes the processor from us: that is waiting too, and wall time would call it ours.
-# (Windows counts a thread's time in ticks of 16 ms.)
+# Processor time of this thread: on a software adapter the device's threads compete with it for the cores, and wall time
+# would count that as ours. Windows measures a thread's time in ticks of 16 ms, which is too coarse.
 host_clock = time.perf_counter_ns if os.name == "nt" else time.thread_time_ns
 
 
@@ -32,10 +32,10 @@ class TimedDispatch:
 class CallStats:
     """Where one call's time went."""
 
-    host_ns: int = 0  # of this thread's processor, without waiting and without what compile_ns holds
+    host_ns: int = 0  # processor time of this thread, without waiting and without compile_ns
     wait_ns: int = 0
-    compile_ns: int = 0  # new plans, with the pipelines and bind groups they needed
-    gpu_ns: int = 0  # sum of dispatches, when timed
+    compile_ns: int = 0  # making new plans, their pipelines and their bind groups
+    gpu_ns: int = 0  # sum over the dispatches, if they are timed
     arena_bytes: int = 0
     upload_bytes: int = 0
     read_bytes: int = 0
@@ -43,7 +43,7 @@ class CallStats:
     timed: list[TimedDispatch] = field(default_factory=list)
 
     def share(self, turns: int) -> CallStats:
-        """What one of so many turns, all alike, took."""
+        """The average share of one turn in a submission of several."""
         if turns == 1:
             return self
         counts = {f.name: getattr(self, f.name) // turns for f in fields(self) if f.name != "timed"}

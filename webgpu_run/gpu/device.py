@@ -1,7 +1,7 @@
-"""The one module that owns a device of wgpu: limits, buffers, pipelines, submission, and the mapping of its errors.
+"""The wgpu device: limits, buffers, textures, pipelines, submission, and wgpu's errors as ours.
 
-Rules it keeps, because wgpu aborts the process otherwise: no zero-size buffer is created or bound, an encoder is used
-once, a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
+It keeps four rules, because wgpu aborts the process when one is broken: no buffer of size zero is created or bound, an
+encoder is used once, a buffer in flight is neither mapped nor destroyed, and nothing is submitted to a lost device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .adapters import THREADS, Adapter, load_wgpu, pick
 from .native import Native, RecordedPass, handle
 
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
-# An upload takes staging memory that wgpu keeps: small parts, and few of them at a time, are no slower to load.
+# Uploads go through staging memory that wgpu never frees: uploading in small parts, few at a time, keeps it small.
 _PART, _STAGED = 128 << 10, 512 << 10
 TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
 
@@ -41,11 +41,11 @@ class _LostFlag(logging.Handler):
 
 
 class Image:
-    """A storage texture in layers, bound from the first up to the last that a call needs."""
+    """A storage texture with layers; a call binds the first layers, up to the last one it needs."""
 
     def __init__(self, texture: Any) -> None:
         self.texture = texture
-        self.used = 0  # layers that were ever bound: the driver has not touched the others
+        self.used = 0  # layers that were ever bound; the others are still as the driver created them
 
     def view(self, layers: int) -> Any:
         layers = min(layers, self.texture.size[2])
@@ -54,7 +54,7 @@ class Image:
 
 
 class Device:
-    """A device and all that is made on it."""
+    """A device and its caches of pipelines and bind group layouts."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.wgpu = load_wgpu()
@@ -85,17 +85,17 @@ class Device:
         self.max_buffer: int = lim["max-buffer-size"]
         self.timestamps = "timestamp-query" in self.features
         self.tuned = "default"  # how the profile was chosen, see tune.py
-        self.allocated = 0  # bytes of buffers and textures alive on this device, as asked for
+        self.allocated = 0  # bytes of all buffers and textures requested so far
         self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
-        self.compiled: set[int] = set()  # pipelines that have run, by id
+        self.compiled: set[int] = set()  # ids of pipelines that have run
         self._pending = 0
         wide = self._subgroup_size() >= 8
         profile = (SOFTWARE if wide else PLAIN) if adapter.software else GPU
         self.limits = replace(self.limits, profile=profile, subgroups=wide)
 
     def _subgroup_size(self) -> int:
-        """How many lanes a subgroup really has, 0 where they are in another order than invocations."""
+        """Lanes per subgroup, measured; 0 if lanes are not in the order of invocations."""
         if not self.limits.subgroups:
             return 0
         kernel = wgsl.load("subgroup_size")
@@ -115,7 +115,7 @@ class Device:
 
     @property
     def overlaps(self) -> bool:
-        """Whether the host may make a call ready while another runs: a software driver has need of every processor."""
+        """Whether the host can prepare a call while another runs. A software driver needs every core itself."""
         return not self.adapter.software or os.environ.get(THREADS) == "0"
 
     @property
@@ -128,14 +128,14 @@ class Device:
             yield
         except (self.wgpu.GPUError, RuntimeError, MemoryError, OverflowError) as err:
             text = " ".join(str(err).split()) or type(err).__name__
-            if "memory" in text.lower() or "new thread" in text:  # which needs a stack
+            if "memory" in text.lower() or "new thread" in text:  # a thread needs memory for its stack
                 raise DeviceError(f"out of GPU memory: {what}") from err
             if self._lost.lost or "lost" in text.lower():
                 raise DeviceError(f"the device was lost: {what}") from err
             raise DeviceError(f"{what}: {text[:400]}") from err
 
     def buffer(self, nbytes: int, what: str = "buffer", *, read: bool = False) -> Any:
-        """A buffer for storage, uniform and copies (or, with `read`, one the host can map)."""
+        """A buffer for storage, uniforms and copies; with `read`, a staging buffer that the host can map."""
         size = max(16, align(nbytes, 16))
         if size > self.max_buffer:
             raise DeviceError(f"{what} needs {size:,} bytes, the adapter's largest buffer is {self.max_buffer:,}")
@@ -144,12 +144,12 @@ class Device:
         if not read:
             usage = use.STORAGE | use.UNIFORM | use.COPY_SRC | use.COPY_DST
         with self._errors(f"{what} of {size:,} bytes"):
-            made = self.handle.create_buffer(size=size, usage=usage)
+            buffer = self.handle.create_buffer(size=size, usage=usage)
         self.allocated += size
-        return made
+        return buffer
 
     def write(self, buffer: Any, data: Array | bytes | memoryview, offset: int = 0) -> None:
-        """Copy bytes into a buffer; sizes are padded to 4, which every buffer of ours has room for."""
+        """Copy bytes into a buffer, padded to a multiple of 4; every buffer has room for the padding."""
         view = np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else memoryview(data)
         if not view.nbytes:
             return
@@ -170,7 +170,7 @@ class Device:
             )
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {rows.nbytes:,} bytes"):
-            made = self.handle.create_texture(
+            texture = self.handle.create_texture(
                 size=(width, height, 1),
                 format="rgba32uint",
                 usage=use.TEXTURE_BINDING | use.STORAGE_BINDING | use.COPY_DST,
@@ -179,33 +179,33 @@ class Device:
             for y in range(0, height, step):
                 part = np.ascontiguousarray(rows[y : y + step])
                 self.handle.queue.write_texture(
-                    {"texture": made, "origin": (0, y, 0)},
+                    {"texture": texture, "origin": (0, y, 0)},
                     part,
                     {"bytes_per_row": width * 16, "rows_per_image": part.shape[0]},
                     (width, part.shape[0], 1),
                 )
                 self._flush(part.nbytes)
         self.allocated += rows.nbytes
-        return made.create_view()
+        return texture.create_view()
 
     def image(self, width: int, height: int, layers: int, what: str = "image", texel: str = "rgba32float") -> Image:
-        """A storage texture, zero at first, that kernels write and read."""
+        """A storage texture that kernels write and read, initially zero."""
         nbytes = width * height * layers * TEXEL_BYTES[texel]
         if max(height, width) > self.limits.max_texture or layers > self.limits.max_layers:
             most = f"{self.limits.max_texture} a side and {self.limits.max_layers} layers"
             raise DeviceError(f"{what}: {width} x {height} x {layers} texels, the adapter's limit is {most}")
         use = self.wgpu.TextureUsage
         with self._errors(f"{what} of {nbytes:,} bytes"):
-            made = self.handle.create_texture(
+            texture = self.handle.create_texture(
                 size=(width, height, layers),
                 format=texel,
-                usage=use.STORAGE_BINDING | use.COPY_SRC | use.COPY_DST,  # copies are for comparing runs
+                usage=use.STORAGE_BINDING | use.COPY_SRC | use.COPY_DST,  # copies are for comparing two runs
             )
         self.allocated += nbytes
-        return Image(made)
+        return Image(texture)
 
     def fill_image(self, image: Image, value: float = 0.0) -> None:
-        """Put a number where kernels may have written."""
+        """Set every texel of the layers that kernels may have written."""
         width, height, _ = image.texture.size
         pitch = width * TEXEL_BYTES[image.texture.format]
         row = np.full((height, width * 4), value, np.float32 if pitch == width * 16 else np.float16)
@@ -217,7 +217,7 @@ class Device:
                 self._flush(row.nbytes)
 
     def read_image(self, image: Image) -> Any:
-        """The texels of an `image`, row by row, layer by layer."""
+        """All texels of an image, by layer, then by row."""
         width, height, layers = image.texture.size
         with self._errors("readback"):
             self.check()
@@ -225,7 +225,7 @@ class Device:
             return self.handle.queue.read_texture({"texture": image.texture}, layout, (width, height, layers))
 
     def _flush(self, nbytes: int) -> None:
-        """Uploads wait in staging memory until a submit: submit now and then, so that loading stays small."""
+        """Submit pending uploads once they take enough staging memory: it is freed only after a submission."""
         self._pending += nbytes
         if self._pending >= _STAGED:
             self._pending = 0
@@ -233,22 +233,22 @@ class Device:
             self.native.until(self.native.submit())
 
     def submit(self, encoder: Any) -> Any:
-        """Finish an encoder of wgpu's own and put it in the queue; what it gives names the submission."""
+        """Finish one of wgpu-py's encoders and submit it. Returns the submission index."""
         self.check()
         self._pending = 0
         with self._errors("submit"):
-            commands = encoder.finish()  # alive until it is submitted
+            commands = encoder.finish()  # must stay alive until it is submitted
             return self.native.submit(handle(commands))
 
     def call(self, *parts: RecordedPass) -> Any:
-        """Put passes of dispatches, with copies around them, in the queue; what it gives names the submission."""
+        """Record and submit passes with the copies around them. Returns the submission index."""
         self.check()
         self._pending = 0
         with self._errors("submit"):
             return self.native.submit(self.native.record(parts))
 
     def read_mapped(self, staging: Any, submission: Any, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
-        """What a submission copied to a staging buffer, as soon as it is done."""
+        """What a submission copied to a staging buffer; waits for that submission only."""
         count = math.prod(dims)
         if not count:
             return np.zeros(dims, dtype)
@@ -259,29 +259,30 @@ class Device:
         return np.frombuffer(data, dtype, count).reshape(dims)
 
     def read(self, buffer: Any, nbytes: int) -> bytes:
-        """A buffer's first bytes, once all submitted work is done."""
+        """The first bytes of a buffer, after all submitted work is done."""
         self.check()
         with self._errors("readback"):
             return bytes(self.handle.queue.read_buffer(buffer, 0, nbytes))
 
     def wait(self) -> None:
-        """Until all submitted work is done."""
+        """Wait until all submitted work is done."""
         self.check()
         self.native.until()
 
     def zero(self, buffers: Sequence[Any]) -> None:
+        """Fill buffers with zeros."""
         encoder = self.handle.create_command_encoder()
         for buffer in buffers:
             encoder.clear_buffer(buffer)
         self.submit(encoder)
 
     def check(self) -> None:
-        """A submit to a lost device aborts the process: refuse before it."""
+        """Refuse to go on if the device is lost: a submission to it would abort the process."""
         if self._lost.lost:
             raise DeviceError("the device was lost", hint="a driver reset or a long dispatch can cause this; run again")
 
     def layout(self, kernel: Kernel, consts: Consts) -> Any:
-        """The bind group layout that the kernel's own declarations give."""
+        """The bind group layout that follows from the kernel's declarations."""
         bindings = tuple((b.index, b.kind) for b in kernel.bindings(consts))
         if bindings not in self._layouts:
             forms: dict[str, dict[str, Any]] = {
@@ -301,21 +302,21 @@ class Device:
         return self._layouts[bindings]
 
     def pipeline(self, kernel: Kernel, consts: Consts) -> Any:
-        """The one pipeline of (kernel, constants)."""
+        """The pipeline for (kernel, constants), created once."""
         key = (kernel.name, consts)
-        made = self._pipelines.get(key)
-        if made is None:
+        pipeline = self._pipelines.get(key)
+        if pipeline is None:
             with self._errors(f"kernel {kernel.name} does not compile"):
                 module = self.handle.create_shader_module(code=kernel.text(consts), label=kernel.name)
                 layout = self.handle.create_pipeline_layout(bind_group_layouts=[self.layout(kernel, consts)])
-                made = self.handle.create_compute_pipeline(
+                pipeline = self.handle.create_compute_pipeline(
                     layout=layout, compute={"module": module, "entry_point": "main"}, label=kernel.name
                 )
-            self._pipelines[key] = made
-        return made
+            self._pipelines[key] = pipeline
+        return pipeline
 
     def bind_group(self, kernel: Kernel, consts: Consts, resources: Sequence[tuple[Any, ...]]) -> Any:
-        """Resources in binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
+        """A bind group of resources in binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
         entries = []
         for b, (first, *part) in zip(kernel.bindings(consts), resources, strict=True):
             bound = first.view(*part) if isinstance(first, Image) else first
@@ -327,5 +328,5 @@ class Device:
 
 
 def open_device(choice: str | None = None) -> Device:
-    """A device on the adapter that `choice` names, or on the best one."""
+    """A device on the adapter that `choice` names, or on the best adapter."""
     return Device(pick(choice))

@@ -1,4 +1,4 @@
-"""Runs a planned graph on a device: the parameter arena, and one command stream a call."""
+"""Runs a planned graph on a device: the parameter arena, and one command stream per call."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ from .device import Device, Image
 from .residency import ProgressCallback, Residency
 from .timestamps import Stamps
 
-SLOTS = 64  # SymInts that kernels read, at most: slots.wgsl declares as many
-TURNS = 16  # of one submission, at most
+SLOTS = 64  # most SymInts that the kernels of a graph can read; slots.wgsl declares an array of this length
+TURNS = 16  # most turns in one submission
 
 
 @dataclass(slots=True)
 class _Command:
+    """One dispatch of a node."""
+
     handles: native.RecordedDispatch
     node: int
     step: Step
-    params_at: int  # where its uniforms are in the arena
+    params_at: int  # offset of its uniforms in the arena
     objects: tuple[Any, Any]  # keeps the wgpu objects behind the handles alive
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One run of the current plans; one of several in a submission has slots and inputs of its own."""
+    """One run of the current plans. If a submission has several, each brings its own slots and inputs."""
 
-    feed: tuple[tuple[int, int], ...] = ()  # tensors, and those that they are copied to first, on the device
+    feed: tuple[tuple[int, int], ...] = ()  # (source, target) tensors, copied on the device before the run
     slots: Sequence[int] = ()
-    inputs: tuple[tuple[int, Array], ...] = ()  # as the device takes them
+    inputs: tuple[tuple[int, Array], ...] = ()  # (tensor, data as the device stores it)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A submitted call whose outputs have not been read: (tensor, live dims, staging buffer) each."""
+    """A submitted call whose outputs have not been read back yet."""
 
-    reads: tuple[tuple[int, Dims, Any], ...]
+    reads: tuple[tuple[int, Dims, Any], ...]  # (tensor, live dims, staging buffer) of each output
     submission: Any
-    commands: Sequence[_Command] = ()  # when timed
+    commands: Sequence[_Command] = ()  # only if the dispatches are timed
 
 
 class Executor:
-    """The command list of the current plans, with bind groups made once, and the arena their uniforms are in."""
+    """The commands of the current plans, their bind groups, and the arena that holds their uniforms."""
 
     def __init__(self, engine: Engine, device: Device, progress: ProgressCallback | None = None) -> None:
         self.engine, self.graph, self.device = engine, engine.graph, device
@@ -66,34 +68,34 @@ class Executor:
             raise UnsupportedError(
                 f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS}"
             )
-        self._arena_at: list[int] = []
-        least = max(4 * self.limits.uniform_align, 256)  # other routes of a node may need more than its first plan
+        self._params_offsets: list[int] = []
+        least = max(4 * self.limits.uniform_align, 256)  # another route of the node may need more than its first plan
         at = align(4 * SLOTS, self.limits.uniform_align)
         for plan in engine.plans:
-            self._arena_at.append(at)
-            at += max(least, sum(self._params_room(step) for step in plan.steps))
+            self._params_offsets.append(at)
+            at += max(least, sum(self._uniform_bytes(step) for step in plan.steps))
         self.arena = memoryview(bytearray(at))
         self._arena_buffer = device.buffer(at, "parameters")
         self._changed: tuple[int, int] | None = (0, at)
         self._slots: list[int] = []
-        self._groups: dict[Any, Any] = {}
-        self._lists: list[list[_Command]] = [[] for _ in self.graph.nodes]
+        self._bind_groups: dict[Any, Any] = {}
+        self._node_commands: list[list[_Command]] = [[] for _ in self.graph.nodes]
         self._commands: list[_Command] = []
-        self._handles: list[native.RecordedDispatch] = []
+        self._recorded: list[native.RecordedDispatch] = []
         self._stale = True
         self._pending: dict[int, list[_Command]] = {}
-        self._layers: dict[int, int] = {}  # node -> layers of its images that are bound
+        self._layers: dict[int, int] = {}  # node -> bound layers of its images
         self._pending_layers: dict[int, int] = {}
-        self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, the first position past what is bound) -> nodes
+        self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, first position beyond the bound layers) -> nodes
         self._staging: dict[tuple[int, int, bool], Any] = {}
-        self._later: Any = None  # slots and inputs of the turns of a submission
-        self._calls = 0
+        self._turns_buffer: Any = None  # slots and inputs of each turn, if a submission has several
+        self._parity = 0
         self._stamps = Stamps(device)
         self.readbacks: tuple[int, ...] = self.graph.output_ids
         self._skipped: frozenset[int] = frozenset()
         self._first = True
-        # an input that only SymInts are read from never has to reach the device
-        self._inputs = {
+        # An input that only SymInts are read from is not needed on the device.
+        self.device_inputs = {
             v
             for v in self.graph.input_ids
             if v in self.graph.output_ids
@@ -101,7 +103,7 @@ class Executor:
         }
 
     def skip(self, nodes: frozenset[int]) -> None:
-        """Leave these nodes out of the command stream: nothing that is read back may depend on them."""
+        """Omit these nodes from the command stream. No output that is read back may depend on them."""
         if nodes != self._skipped:
             self._skipped, self._stale = nodes, True
 
@@ -127,9 +129,9 @@ class Executor:
     # -- commands ------------------------------------------------------------------------------------------------
 
     def prepare(self, delta: Delta) -> None:
-        """Pipelines and bind groups for new plans, and for a position past what is bound of the images.
+        """Make pipelines and bind groups for new plans, and for nodes whose position is now beyond their bound layers.
 
-        Raises before anything is committed.
+        If this fails, nothing has been committed.
         """
         slots, plans = self.engine.slot_values(delta.syms), dict(delta.plans)
         for (slot, end), nodes in self._reaches.items():
@@ -139,8 +141,10 @@ class Executor:
         if not plans:
             return
         live = ChainMap(dict(delta.dims), self.engine.live)
-        self._pending_layers = {i: self._reach(i, plan.reach, slots) for i, plan in plans.items() if plan.reach}
-        self._pending = {i: self._make(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
+        self._pending_layers = {
+            i: self._layers_to_bind(i, plan.reach, slots) for i, plan in plans.items() if plan.reach
+        }
+        self._pending = {i: self._make_commands(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
         if self.limits.software:
             self._compile([c for commands in self._pending.values() for c in commands])
 
@@ -150,7 +154,7 @@ class Executor:
         self.prepare(Delta(plans, delta.dims, delta.syms))
 
     def _compile(self, commands: Sequence[_Command]) -> None:
-        """A software driver compiles a kernel when it first runs: now, for no workgroups, rather than in a call."""
+        """Run each new kernel with zero workgroups: a software driver compiles at the first run, not at creation."""
         fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0, ()) for c in commands}
         fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
         if fresh:
@@ -158,12 +162,13 @@ class Executor:
             self.device.wait()
             self.device.compiled |= fresh.keys()
 
-    def _reach(self, index: int, reach: Reach, slots: Sequence[int]) -> int:
-        """Layers to bind: powers of two, so that a growing context changes bind groups rarely; never fewer again."""
+    def _layers_to_bind(self, index: int, reach: Reach, slots: Sequence[int]) -> int:
+        """Layers to bind: a power of two, so that a growing context rarely needs new bind groups. Never shrinks."""
         last = (slots[self.graph.nodes[index].slots[reach.arg]] + reach.rows - 1) // reach.unit
         return max(self._layers.get(index, 1), 1 << last.bit_length())
 
     def commit(self) -> None:
+        """Make what `prepare` prepared current, and put the new uniforms and slot values into the arena."""
         if self._pending_layers:
             self._layers |= self._pending_layers
             self._reaches = {}
@@ -173,41 +178,41 @@ class Executor:
                     self._reaches.setdefault(key, []).append(i)
             self._pending_layers = {}
         for i, commands in self._pending.items():
-            self._lists[i] = commands
+            self._node_commands[i] = commands
             for command in commands:
-                self._put(command.params_at, command.step.uniform())
+                self._write_params(command.params_at, command.step.uniform())
         if self._pending:
             self._stale = True
         self._pending = {}
         slots = self.engine.slot_values()
         if slots != self._slots:
             self._slots = slots
-            self._put(0, struct.pack(f"<{len(slots)}i", *slots))
+            self._write_params(0, struct.pack(f"<{len(slots)}i", *slots))
 
-    def _put(self, at: int, data: bytes) -> None:
-        """Set bytes of the arena, and widen what the next write has to carry if they are new."""
+    def _write_params(self, at: int, data: bytes) -> None:
+        """Set bytes of the arena; if they differ, the next `write_arena` covers them."""
         end = at + len(data)
         if self.arena[at:end] != data:
             self.arena[at:end] = data
             lo, hi = self._changed or (at, end)
             self._changed = (min(lo, at), max(hi, end))
 
-    def _make(self, node: Node, plan: Plan, live: Mapping[int, Dims]) -> list[_Command]:
+    def _make_commands(self, node: Node, plan: Plan, live: Mapping[int, Dims]) -> list[_Command]:
         commands = []
-        end = self._arena_at[node.index]
+        end = self._params_offsets[node.index]
         for step in plan.steps:
             if 0 in step.grid:
                 continue
-            at, end = end, end + self._params_room(step)
-            if end - self._arena_at[node.index] > self._room(node.index):
+            at, end = end, end + self._uniform_bytes(step)
+            if end - self._params_offsets[node.index] > self._node_room(node.index):
                 raise RunError(f"{node.label}: the uniforms of {len(plan.steps)} dispatches are over their room")
             kernel = wgsl.load(step.kernel)
             pipeline = self.device.pipeline(kernel, step.consts)
             bindings = self._bindings(node, at, step, kernel, live)
             key = (step.kernel, step.consts, tuple((id(resource), *part) for resource, *part in bindings))
-            group = self._groups.get(key)
+            group = self._bind_groups.get(key)
             if group is None:
-                group = self._groups[key] = self.device.bind_group(kernel, step.consts, bindings)
+                group = self._bind_groups[key] = self.device.bind_group(kernel, step.consts, bindings)
             handles = (native.handle(pipeline), native.handle(group), *step.grid, self._staging_of(node, step))
             commands.append(_Command(handles, node.index, step, at, (pipeline, group)))
         return commands
@@ -218,17 +223,17 @@ class Executor:
         buffer, image = (self.resident.find(node, name) for name in (step.stage.source, step.stage.image))
         return self.device.native.staging(buffer, image.texture, step.stage.width, step.stage.rows, STAGED_ROWS)
 
-    def _params_room(self, step: Step) -> int:
+    def _uniform_bytes(self, step: Step) -> int:
         return align(len(step.uniform()), self.limits.uniform_align)
 
-    def _room(self, index: int) -> int:
-        at = self._arena_at
+    def _node_room(self, index: int) -> int:
+        at = self._params_offsets
         return (at[index + 1] if index + 1 < len(at) else self.arena.nbytes) - at[index]
 
     def _bindings(
         self, node: Node, params_at: int, step: Step, kernel: wgsl.Kernel, live: Mapping[int, Dims]
     ) -> list[tuple[Any, ...]]:
-        """In binding order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
+        """What each binding refers to, in order: (buffer, offset, nbytes), (image, layers) or (texture view,)."""
         windows, rename = dict(step.windows), dict(step.rename)
         out: list[tuple[Any, ...]] = []
         for binding in kernel.bindings(step.consts):
@@ -268,7 +273,7 @@ class Executor:
         skipped.
         """
         for v, array in zip(self.graph.input_ids, inputs, strict=True):
-            if v not in self._inputs or v in on_device:
+            if v not in self.device_inputs or v in on_device:
                 continue
             data = np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
             if data.nbytes:
@@ -276,38 +281,40 @@ class Executor:
                 stats.upload_bytes += data.nbytes
 
     def write_arena(self, stats: CallStats, *, slots: bool = True) -> None:
-        """One write of what changed since the last one, or none; without `slots` these stay to be written."""
+        """Write the changed range of the arena in one piece. Without `slots`, the slot values are left for later."""
         if self._changed:
             first = 0 if slots else 4 * SLOTS
             lo, hi = max(first, self._changed[0] & ~3), align(self._changed[1], 4)
             if lo < hi:
                 self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
                 stats.arena_bytes += hi - lo
-            # only now: a write that failed is tried again by the next call
+            # After the write: one that failed is repeated by the next call.
             self._changed = (self._changed[0], first) if self._changed[0] < first else None
 
     def commands(self) -> list[_Command]:
-        """The command stream of the current plans."""
+        """The commands of the current plans, in execution order."""
         if self._stale:
-            self._commands = [c for i, commands in enumerate(self._lists) if i not in self._skipped for c in commands]
-            self._handles = [c.handles for c in self._commands]
+            self._commands = [
+                c for i, commands in enumerate(self._node_commands) if i not in self._skipped for c in commands
+            ]
+            self._recorded = [c.handles for c in self._commands]
             self._stale = False
         return self._commands
 
     def execute(self, stats: CallStats, *, timed: bool = False) -> list[Array]:
-        """Run the current plans; outputs at their live shapes."""
+        """Run the current plans and return the outputs at their live shapes."""
         return self.collect(self.submit(stats, timed=timed), stats)
 
     def submit(self, stats: CallStats, *, timed: bool = False, turns: Sequence[Turn] = (Turn(),)) -> Ticket:
-        """Put the current plans in the queue, once a turn; the outputs of several turns are stacked."""
+        """Queue the current plans, once per turn. The outputs of several turns are stacked."""
         device = self.device
         commands, count = self.commands(), len(turns)
         stats.dispatches += len(commands) * count
         source, live = self.resident.source, self.engine.live
-        self._calls ^= 1  # two calls may be in flight: each has staging buffers of its own
+        self._parity ^= 1  # two calls may be in flight, each with its own staging buffers
         reads, outs = [], []
         for v in self.readbacks:
-            dims, key = live[v], (v, self._calls, count > 1)
+            dims, key = live[v], (v, self._parity, count > 1)
             nbytes = prod(dims) * 4
             if nbytes:
                 if key not in self._staging:
@@ -317,25 +324,25 @@ class Executor:
             reads.append((v, (count, *dims) if count > 1 else dims, self._staging.get(key)))
             stats.read_bytes += nbytes * count
         parts: list[native.RecordedPass] = []
-        for k, (turn, before) in enumerate(zip(turns, self._set_up(turns, stats), strict=True)):
+        for k, (turn, before) in enumerate(zip(turns, self._write_turns(turns, stats), strict=True)):
             before += [(source(x), 0, source(target), 0, prod(live[target]) * 4) for x, target in turn.feed]
             after = [(x, 0, staging, k * nbytes, nbytes) for x, staging, nbytes in outs]
-            parts.append((before, self._handles, after))
+            parts.append((before, self._recorded, after))
         if timed and device.timestamps:
-            self._ready_stamps(stats)
+            self._prepare_stamps(stats)
             return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), commands)
         submission = device.call(*parts)
         if count > 1:
-            self._changed = None  # the last turn has put there what the arena holds
+            self._changed = None  # the last turn copied the same slot values to the device
         return Ticket(tuple(reads), submission)
 
-    def _set_up(self, turns: Sequence[Turn], stats: CallStats) -> list[list[native.Copy]]:
-        """The copies that give each turn its slots and inputs, which are written at once."""
+    def _write_turns(self, turns: Sequence[Turn], stats: CallStats) -> list[list[native.Copy]]:
+        """Upload the slots and inputs of all turns in one write, and return the copies that each turn begins with."""
         if len(turns) == 1:
             return [[]]
-        if self._later is None:
+        if self._turns_buffer is None:
             words = sum(prod(self.graph.tensors[v].max_dims) for v, _ in turns[0].inputs)
-            self._later = self.device.buffer(TURNS * 4 * (SLOTS + words), "turns")
+            self._turns_buffer = self.device.buffer(TURNS * 4 * (SLOTS + words), "turns")
         data, copies = bytearray(), list[list[native.Copy]]()
         for turn in turns:
             parts = [(self._arena_buffer, struct.pack(f"<{len(turn.slots)}i", *turn.slots))]
@@ -343,14 +350,14 @@ class Executor:
             copies.append([])
             for target, part in parts:
                 if part:
-                    copies[-1].append((self._later, len(data), target, 0, len(part)))
+                    copies[-1].append((self._turns_buffer, len(data), target, 0, len(part)))
                     data += part
-        self.device.write(self._later, bytes(data))
+        self.device.write(self._turns_buffer, bytes(data))
         stats.arena_bytes += len(data)
         return copies
 
     def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
-        """Wait for a submitted call and read its outputs."""
+        """Wait for a submitted call and return its outputs."""
         start, host = time.perf_counter_ns(), host_clock()
         outs = [
             self.device.read_mapped(staging, ticket.submission, np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype]), dims)
@@ -359,16 +366,16 @@ class Executor:
         if not outs:
             self.device.wait()
         stats.wait_ns += time.perf_counter_ns() - start
-        stats.host_ns -= host_clock() - host  # a wait may poll
+        stats.host_ns -= host_clock() - host  # waiting may use processor time
         if ticket.commands:
             self._collect_times(ticket.commands, stats)
         return outs
 
-    def _ready_stamps(self, stats: CallStats) -> None:
-        """Making and first using query sets takes milliseconds that are not the call's."""
+    def _prepare_stamps(self, stats: CallStats) -> None:
+        """Create query sets and use them once. It takes milliseconds that must not count as the call's own."""
         start, host = time.perf_counter_ns(), host_clock()
         if not self._stamps.ready(len(self._commands)) and self._commands:
-            nothing = ((), [(*self._handles[0][:2], 0, 0, 0, ())], ())
+            nothing = ((), [(*self._recorded[0][:2], 0, 0, 0, ())], ())
             self._stamps.submit(nothing, [self._commands[0].objects])
             self._stamps.read(1)
         stats.compile_ns += time.perf_counter_ns() - start
@@ -385,12 +392,12 @@ class Executor:
             stats.gpu_ns += ns
 
     def execute_node(self, index: int) -> None:
-        """Run one node alone; in order, these give what `execute` gives."""
-        if self._lists[index]:
-            self.device.call(((), [c.handles for c in self._lists[index]], ()))
+        """Run one node alone. All nodes in order give what `execute` gives."""
+        if self._node_commands[index]:
+            self.device.call(((), [c.handles for c in self._node_commands[index]], ()))
 
     def read(self, v: int) -> Array:
-        """What a tensor holds now, at its live shape; memory is shared, so not for long."""
+        """The current contents of a tensor, at its live shape. Later nodes may reuse its memory."""
         dims, dtype = self.engine.live[v], np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype])
         count = prod(dims)
         if not count:
@@ -398,5 +405,5 @@ class Executor:
         return np.frombuffer(self.device.read(self.resident.source(v), count * 4), dtype, count).reshape(dims)
 
     def reset(self) -> None:
-        """Zero what persists between calls."""
+        """Zero the state that persists between calls."""
         self.resident.reset()

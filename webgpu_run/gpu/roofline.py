@@ -1,4 +1,4 @@
-"""What an adapter can do at most, measured with kernels of our own: the yardstick of the other tables."""
+"""The roofline of an adapter: its highest rates and lowest costs, measured with kernels of our own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..ops.wgsl import Consts
 from ..shapes import align
 from .device import Device
 
-SIZES = (1 << 20, 8 << 20, 64 << 20)  # working sets: a core's cache, a shared cache, memory
+SIZES = (1 << 20, 8 << 20, 64 << 20)  # working sets that fit a core's cache, a shared cache, and only memory
 ENOUGH_S = 0.02  # a measured batch lasts at least this long
-TRIES = 5  # batches, of which the fastest counts: others were disturbed
-PATIENCE_S = 0.25  # no more tries after this long
-_WIDTH = 4096  # texels a row
+TRIES = 5  # batches; the fastest counts, because other load only makes them slower
+PATIENCE_S = 0.25  # no further try after this time
+_WIDTH = 4096  # texels per row
 _TURNS = 512
 
 Tell = Callable[[str, int, int], None]
@@ -27,31 +27,33 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Rates in GB/s and GFLOP/s (bytes and operations a nanosecond), costs in microseconds."""
+    """Rates in GB/s and GFLOP/s (bytes and operations per nanosecond), costs in microseconds."""
 
     reads: Mapping[str, Mapping[int, float]]  # way of reading -> bytes of the working set -> GB/s
     copy: Mapping[int, float]  # bytes read and written
-    uniform: float  # counted once a lane
+    uniform: float  # every lane reads the same bytes, and each read counts
     f32: float
-    f16: float | None  # None where the adapter has no f16
+    f16: float | None  # None if the adapter has no f16
     dispatch_us: float
-    encode_us: float  # of one dispatch, on the host
+    encode_us: float  # recording one dispatch, on the host
     submit_us: float
     readback_us: float  # submit, wait and 4 bytes back
 
     def memory(self, nbytes: int) -> tuple[float, str]:
-        """GB/s that a kernel may reach on a working set of this size by the fastest way there is, and which that is."""
-        sizes = [s for s in self.copy if s >= nbytes] or [max(self.copy)]  # what is true of more is true of less
+        """The highest GB/s for a working set of this size over all ways to read, and the name of that way."""
+        sizes = [s for s in self.copy if s >= nbytes] or [
+            max(self.copy)
+        ]  # a rate for a larger set is possible for a smaller one too
         ways = (("copy", self.copy), *self.reads.items())
         return max((rates[s], f"{way}, {_size(s)}") for way, rates in ways for s in sizes)
 
     def ideal_ns(self, works: Iterable[tuple[int, int]], working_set: int) -> float:
-        """The least that dispatches of (bytes, operations) can take: each bound by memory or by arithmetic."""
+        """The least time for dispatches of (bytes, operations), each bound by memory or by arithmetic."""
         rate, _ = self.memory(working_set)
         return sum(max(nbytes / rate, flops / self.f32) for nbytes, flops in works)
 
     def or_better(self, other: Roofline) -> Roofline:
-        """The better of two measurements, each figure by itself: the other one was disturbed."""
+        """The better figure of two measurements, one by one: other load only makes a figure worse."""
 
         def best(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
             return {size: max(rate, b[size]) for size, rate in a.items()}
@@ -69,7 +71,7 @@ class Roofline:
         )
 
     def rows(self) -> list[tuple[str, float, str]]:
-        """(what, value, unit) as tables show it."""
+        """(name, value, unit) rows for a table."""
         out: list[tuple[str, float, str]] = []
         for size in sorted(self.copy):
             out.append((f"copy storage vec4, {_size(size)}", self.copy[size], "GB/s"))
@@ -100,7 +102,7 @@ def _size(nbytes: int) -> str:
 
 
 class _Lab:
-    """One kernel with its resources, dispatched many times in a pass."""
+    """One kernel with its resources, dispatched many times in one pass."""
 
     def __init__(
         self, device: Device, name: str, resources: Sequence[Any], consts: Consts = (), **params: float
@@ -126,7 +128,7 @@ class _Lab:
         return encoder
 
     def batch(self, groups: int, times: int) -> float:
-        """Seconds from submit to done."""
+        """Seconds from the submission to its end."""
         encoder = self.encode(groups, times)
         start = time.perf_counter()
         self.device.submit(encoder)
@@ -134,9 +136,9 @@ class _Lab:
         return time.perf_counter() - start
 
     def ns(self, groups: int, idle_s: float) -> float:
-        """Of one dispatch, in a batch that is long enough for the wait around it not to count."""
+        """Nanoseconds per dispatch, from a batch long enough that waiting for it does not matter."""
         times, took = 1, self.batch(groups, 1)
-        if took < PATIENCE_S:  # else the first, which also compiles, is near enough
+        if took < PATIENCE_S:  # otherwise the first batch is accurate enough, although it also compiled
             took = self.batch(groups, 1)
         while took - idle_s < ENOUGH_S / 2 and times < 4096:
             times *= 2 if took - idle_s <= 0 else max(2, min(16, round(ENOUGH_S / (took - idle_s))))
@@ -150,7 +152,7 @@ class _Lab:
 
 
 def measure(device: Device, tell: Tell | None = None) -> Roofline:
-    """Takes a few seconds; of several workgroup sizes the fastest counts."""
+    """Measure the adapter. Takes a few seconds; the fastest of several workgroup sizes counts."""
     before = device.allocated
     steps = len(SIZES) * 4 + 4
     done = iter(range(1, steps + 1))
@@ -161,7 +163,9 @@ def measure(device: Device, tell: Tell | None = None) -> Roofline:
 
     idle = min(_Lab(device, "roofline_empty", ()).batch(1, 1) for _ in range(20))
     workgroups = (8, 32) if device.limits.software else (64, 256)
-    plain = workgroups[-1:] if device.limits.software else workgroups  # slow there by any, and long to measure
+    plain = (
+        workgroups[-1:] if device.limits.software else workgroups
+    )  # there every size is slow and takes long to measure
 
     def fastest(once: Callable[[int], float], workgroups: Sequence[int] = workgroups) -> float:
         return max(once(size) for size in workgroups)
@@ -238,7 +242,7 @@ def _fma(device: Device, kind: str, idle: float) -> float:
 
 
 def _costs(device: Device) -> tuple[float, float, float, float]:
-    """µs of an empty dispatch, of encoding one, of a submit, and of a readback."""
+    """Microseconds of an empty dispatch, of recording one, of a submission, and of a readback."""
     lab = _Lab(device, "roofline_empty", ())
     few, many = 16, 2064
     lab.batch(1, many)

@@ -1,7 +1,7 @@
-"""Which kernel variants an adapter gets: measured once on a 4-bit linear, then remembered on disk.
+"""Chooses an adapter's profile (its kernel variants): measured once on a 4-bit linear, then remembered on disk.
 
-What is remembered belongs to an adapter, its driver, this version and the text of the kernels. A file that is missing,
-old, corrupt or can't be written only means that the next load measures again.
+A remembered choice belongs to an adapter, its driver, this version and the text of the kernels. If the file is missing,
+old, corrupt or can't be written, the next load measures again.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from .device import Device, open_device
 from .executor import Executor
 
 DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
-ROWS = (1, 32)  # decode, and a part of a prefill
-_CLEARLY = 0.9
-_NEARLY_ALL = 0.8
+ROWS = (1, 32)  # decode, and a chunk of a prefill
+_CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
+_NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
-_KEPT = 64  # entries of the file
+_MAX_ENTRIES = 64  # of the file
 _GROUP, _LINEAR = 32, "et_vk.linear_q4gsw.default"
 
 
 def candidates(device: Device) -> tuple[Profile, ...]:
-    """The profiles that this adapter can run, the one expected to win first."""
+    """The profiles that this adapter can run; the one that is expected to be fastest comes first."""
     first = device.limits.profile
-    if device.limits.software:  # where compiling takes long, only the next best
+    if device.limits.software:  # compiling is slow there, so only two are tried
         return (first, GPU if first == PLAIN else PLAIN)
-    shapes = ((8, 16), (16, 16), (32, 4))  # lanes x splits: fewer columns and more that share k, or the other way
+    shapes = ((8, 16), (16, 16), (32, 4))  # lanes x splits: columns per workgroup, and how k is divided
     most = device.limits.max_invocations
     return (first, *(replace(first, name=f"gpu-{a}x{b}", lanes=a, splits=b) for a, b in shapes if a * b <= most))
 
@@ -83,10 +83,13 @@ def tune_device(device: Device) -> None:
 
 
 def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
-    """By times for each number of rows and round: the first, expected to win, unless another is clearly better, and is
-    better in nearly every round, so that what else the machine does can't decide."""
+    """The first profile, unless another is clearly faster, and is faster in nearly every round.
+
+    `times` are milliseconds by profile, number of rows and round. Asking for nearly every round keeps other load on the
+    machine from deciding.
+    """
     most = max(map(len, times.values()), default=0)
-    whole = {name: t for name, t in times.items() if most and len(t) == most}  # others failed
+    whole = {name: t for name, t in times.items() if most and len(t) == most}  # the rest failed to compile or to fit
     first = next(iter(whole), None)
     best, least = first, _CLEARLY
     for name in list(whole)[1:]:
@@ -100,19 +103,19 @@ def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
 
 
 def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[list[float]]]:
-    """Milliseconds of a chain of linears, for each number of rows and round."""
+    """Milliseconds of a chain of linears, by profile, number of rows and round."""
     software = device.limits.software
-    size, depth = (1024, 4) if software else (2048, 16)  # large enough for a GPU to show
+    size, depth = (1024, 4) if software else (2048, 16)  # large enough that profiles differ on a GPU
     weight = np.random.default_rng(0).integers(0, 256, (size, size // 2)).astype(np.uint8)
     scales = np.full((size // _GROUP, size), 1 / size, np.float32)
     times: dict[str, list[list[float]]] = {p.name: [] for p in profiles}
-    for rows in ROWS[:1] if software else ROWS:  # a kernel for many rows takes seconds to compile for a CPU
+    for rows in ROWS[:1] if software else ROWS:  # a software driver compiles a kernel for many rows for seconds
         vk = _chain(rows, depth, weight, scales)
         trials: dict[str, _Trial] = {}
         for profile in profiles:
-            with contextlib.suppress(RunError):  # what does not compile or does not fit is not chosen
+            with contextlib.suppress(RunError):  # a profile that does not compile or does not fit is not chosen
                 trials[profile.name] = _Trial(device, profile, vk, (weight, scales))
-        for _ in range(_ROUNDS):  # in turn, so that other load on the machine falls on all of them
+        for _ in range(_ROUNDS):  # alternating, so that other load on the machine slows all of them
             for trial in trials.values():
                 trial.run()
         for name, trial in trials.items():
@@ -121,10 +124,10 @@ def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[list[
 
 
 class _Trial:
-    """A chain planned for one profile, ready to run; `times` are milliseconds of its runs."""
+    """A chain planned for one profile, ready to run. `times` are the milliseconds of its runs."""
 
     def __init__(self, device: Device, profile: Profile, vk: VkGraph, constants: Sequence[Array]) -> None:
-        other = copy.copy(device)  # same pipelines, other plans
+        other = copy.copy(device)  # shares the pipelines, but plans for another profile
         other.limits = replace(device.limits, profile=profile)
         engine = Engine(Graph(vk, lambda i: Span.of(constants[i].tobytes())), other.limits)
         self.executor, self.stats = Executor(engine, other), CallStats()
@@ -132,7 +135,7 @@ class _Trial:
         x = vk.values[vk.input_ids[0]]
         assert isinstance(x, VkTensor)
         self.executor.make_ready([np.ones(x.dims, np.float32)], self.stats)
-        self.executor.execute(self.stats)  # the first run pays for more than itself
+        self.executor.execute(self.stats)  # the first run is slower
 
     def run(self) -> None:
         start = time.perf_counter()
@@ -141,7 +144,7 @@ class _Trial:
 
 
 def _chain(rows: int, depth: int, weight: Array, scales: Array) -> VkGraph:
-    """The same square linear again and again, so that a run is longer than what surrounds it."""
+    """One square linear, repeated, so that a run takes longer than its submission."""
     n = weight.shape[0]
     fixed = (
         VkTensor("uint8", weight.shape, constant_id=0),
@@ -160,7 +163,7 @@ def _chain(rows: int, depth: int, weight: Array, scales: Array) -> VkGraph:
 
 
 def cache_file() -> Path | None:
-    """Where choices are kept: $XDG_CACHE_HOME or ~/.cache; None where there is no home, and none is made."""
+    """The file of remembered choices, in $XDG_CACHE_HOME or ~/.cache; None if there is no home directory."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
@@ -170,7 +173,7 @@ def cache_file() -> Path | None:
 
 
 def key_of(adapter: Adapter) -> str:
-    """What a choice belongs to."""
+    """The key of a choice: adapter, driver, version and kernels."""
     return " | ".join((adapter.name, adapter.backend, adapter.driver, __version__, _kernels_hash()))
 
 
@@ -189,7 +192,7 @@ def _kernels_hash() -> str:
 
 
 def read(path: Path | None) -> dict[str, dict[str, Any]]:
-    """The file's entries; none where it can't be read or is not what `write` writes."""
+    """The file's entries; empty if it can't be read or was not written by `write`."""
     try:
         data = json.loads(path.read_text("utf-8")) if path else {}
     except (OSError, ValueError, RecursionError):
@@ -198,12 +201,12 @@ def read(path: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def write(path: Path | None, key: str, entry: Mapping[str, Any]) -> None:
-    """Add an entry, the oldest ones go; readers see the file before or the file after."""
+    """Add an entry and drop the oldest beyond the limit. Readers see either the old file or the new one."""
     if path is None:
         return
     entries = {k: v for k, v in read(path).items() if k != key}
     entries[key] = dict(entry)
-    text = json.dumps(dict(list(entries.items())[-_KEPT:]), indent=1)
+    text = json.dumps(dict(list(entries.items())[-_MAX_ENTRIES:]), indent=1)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tune")

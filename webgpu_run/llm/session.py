@@ -21,15 +21,15 @@ from .sampling import Sampler
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C between two chunks of a prompt: the session is as it was after the first."""
+    """Ctrl-C between two chunks of a prompt. The session is as it was after the last complete chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a language model takes, as far as its file says."""
+    """What a language model takes and returns, as its file declares it."""
 
     vocab: int
-    largest: int  # tokens a call
+    largest: int  # most tokens per call
     capacity: int  # positions in its context
 
     @classmethod
@@ -51,22 +51,22 @@ class Interface:
         capacity = said if isinstance(said, int) and said > 0 else 2**31 - 1
         return cls(logits.dims[-1], tokens.dims[1], capacity)  # type: ignore[union-attr]
 
-    def check(self, ids: Sequence[int], held: int = 0) -> None:
-        """Refuse tokens that the model does not have or that do not fit."""
+    def check(self, ids: Sequence[int], position: int = 0) -> None:
+        """Refuse ids outside the vocabulary, and more tokens than the context has room for."""
         if not ids:
             raise ShapeError("there are no tokens to run")
         bad = next((i for i in ids if not 0 <= i < self.vocab), None)
         if bad is not None:
             raise ShapeError(f"token id {bad} is outside the model's vocabulary of {self.vocab}")
-        if len(ids) > self.capacity - held:
-            also = f", {held} are taken" if held else ""
+        if len(ids) > self.capacity - position:
+            also = f", {position} are taken" if position else ""
             raise ShapeError(f"{len(ids)} tokens do not fit the context of {self.capacity} positions{also}")
 
 
 class Session:
     """A model with a position in its KV cache.
 
-    `step` gives the logits of the last token, `advance` the id that the device itself chose.
+    `step` returns the logits of the last token; `advance` returns the id that the device chose.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Session:
         self.observers = list(observers)
         self.progress = progress
         self.calls: list[Call] = []
-        self.ids: list[int] = []  # what the KV cache holds
+        self.ids: list[int] = []  # the tokens in the KV cache
         interface = Interface.of(model.method, model.metadata)
-        # As built: at the largest number of tokens.
+        # These plans are still those of the largest number of tokens.
         bounds = [b for runner in model.runners for plan in runner.engine.plans for b in plan.bounds]
         capacity = min([interface.capacity, *(b.high + interface.largest for b in bounds)])
         self.interface = Interface(interface.vocab, interface.largest, capacity)
@@ -105,11 +105,11 @@ class Session:
 
     @property
     def room(self) -> int:
-        """How many more tokens the context holds."""
+        """How many more tokens fit the context."""
         return self.capacity - self.position
 
     def prefill(self, ids: Sequence[int], interrupted: Callable[[], bool] = lambda: False) -> Array:
-        """Run these tokens in chunks as large as the file allows; nothing is run when they do not fit."""
+        """Run these tokens in chunks. If they do not fit the context, none of them is run."""
         self.interface.check(ids, self.position)
         out: Array | None = None
         for at in range(0, len(ids), self.chunk):
@@ -138,17 +138,17 @@ class Session:
         return row
 
     def advance(self, token: int, sampler: Sampler, index: int, *, left: int = 0) -> int:
-        """The id after this one, which is number `index` of the reply; `left` is as `Decoder.next` takes it."""
-        # Observers look at the model as this call left it, so there the next one waits.
+        """The id after `token`, which is number `index` of the reply. `left` is as in `Decoder.next`."""
+        # Observers look at the state that this call left, so no further step may run before them.
         left = 0 if self.observers or self.timed else max(0, min(left, self.room - 1))
         with self.guard():
-            got = self.decoder.next(
+            chosen = self.decoder.next(
                 token, self.position, lambda k: sampler.words(index + k), left=left, timed=self.timed
             )
-        self._record("decode", [token], got.start_ns, got.wall_ns, got.stats)
-        if not 0 <= got.id < self.interface.vocab:
+        self._record("decode", [token], chosen.start_ns, chosen.wall_ns, chosen.stats)
+        if not 0 <= chosen.id < self.interface.vocab:
             raise self._not_finite()
-        return got.id
+        return chosen.id
 
     def _record(self, phase: str, ids: Sequence[int], start_ns: int, wall_ns: int, stats: CallStats) -> None:
         shapes = ((1, len(ids)), (1,))
@@ -159,7 +159,7 @@ class Session:
             observer(call)
 
     def _not_finite(self) -> CheckError:
-        """The error for the call just made, which names the op: it is run again, node by node."""
+        """An error that names the op: runs the last call again, node by node."""
         from ..debug.stepping import blame
 
         self.decoder.settle()
@@ -169,15 +169,15 @@ class Session:
         return CheckError(f"the logits are not finite: {what}" if what else "the logits are not finite")
 
     def rewind(self, position: int) -> None:
-        """Forget what came after; rows of the KV cache past the position are never read."""
+        """Go back to an earlier position. Cache rows beyond it are never read, and will be overwritten."""
         self.decoder.settle()
         del self.ids[position:]
 
 
 class Reply:
-    """The tokens that follow a prompt: iterate for their ids; then `reason` says why it ended.
+    """The reply to a prompt. Iterate over its ids; then `reason` says why it ended.
 
-    Reasons are eos, length, context, interrupt, and stop where the reader called `stop`.
+    Reasons are eos, length, context, interrupt, and stop (the reader called `stop`).
     """
 
     def __init__(
@@ -197,11 +197,11 @@ class Reply:
 
     @property
     def pending(self) -> list[int]:
-        """What was said but is not in the KV cache yet: the last token has not been run."""
+        """Ids of the reply that are not in the KV cache: the last one, which has not been run."""
         return self.ids[-1:] if self.reason not in ("", "eos") else []
 
     def stop(self) -> None:
-        """End after the token just given."""
+        """End the reply after the last token."""
         self.reason = "stop"
 
     def __iter__(self) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""One run of a model, as reports see it."""
+"""The record of one call, for reports and other observers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..shapes import Dims
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One run of the model, as reports see it."""
+    """One run of the model: which tokens, when, and where the time went."""
 
     index: int
     phase: str  # prefill or decode
     tokens: int
-    position: int  # of the first of them
+    position: int  # of the first token
     start_ns: int
     wall_ns: int
     stats: CallStats

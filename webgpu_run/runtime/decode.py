@@ -1,6 +1,6 @@
-"""Decode steps whose ids the device chooses: several in one submission, which then shares what a submission costs.
+"""Decode steps whose token ids the device chooses. Several steps share one submission, and so its fixed cost.
 
-On a device that works while the host does, the next submission is in the queue before this one is read.
+On a device that runs while the host works, the next submission is queued before the host has read the current one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from ..gpu.callstats import CallStats
 from ..shapes import Array
 from .model import Model, Started
 
-TOGETHER_NS = 66_000_000  # what tokens that come together may take: text still grows fifteen times a second
-AHEAD_NS = TOGETHER_NS // 4  # the same where the host's work is hidden, and more than these are run in vain at an end
+TOGETHER_NS = 66_000_000  # longest submission: text still appears fifteen times per second
+# The same on a device that overlaps with the host: there a longer submission gains less, and at the end of a reply it
+# wastes more steps.
+AHEAD_NS = TOGETHER_NS // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What one step chose, and its share of the submission it was in."""
+    """The id that one step chose, and the step's share of its submission."""
 
     id: int
     start_ns: int
@@ -29,25 +31,25 @@ class Token:
 
 
 class Decoder:
-    """Steps of a model that `chooses`, one asked for after another."""
+    """Decode steps of a model that `chooses`, requested one at a time."""
 
     def __init__(self, model: Model, ahead: bool | None = None) -> None:
         self.model = model
         self.ahead = model.device.overlaps if ahead is None else ahead
         self._chosen: deque[Token] = deque()
-        self._queued: Started | None = None  # takes the last id of the submission before it
-        self._free_ns = 0  # when that one ended
-        self._step_ns = 0  # what its steps took
+        self._queued: Started | None = None  # its first step takes the last id of the submission before it
+        self._free_ns = 0  # when the last submission that was read had ended
+        self._step_ns = 0  # time per step in it
 
     def next(
         self, token: int, position: int, words: Callable[[int], Array], *, left: int = 0, timed: bool = False
     ) -> Token:
-        """The id after this one; `words(k)` says how the k-th from here is chosen.
+        """The id after `token`. `words(k)` are the sampler words for the k-th step from here.
 
-        As many as `left` steps after it may be run before it is known here: they take the ids that are chosen.
+        Up to `left` further steps may be run before this id is known here: each takes the id the device just chose.
         """
         if not self._chosen:
-            # What is queued has been under way since that before it ended.
+            # A queued submission starts when the previous one ends.
             start = self._free_ns if self._queued else time.perf_counter_ns()
             started, self._queued = self._queued, None
             if not started:
@@ -64,13 +66,13 @@ class Decoder:
         return self._chosen.popleft()
 
     def settle(self) -> None:
-        """Forget steps that turned out not to be needed: what they wrote lies past the position."""
+        """Discard steps that turned out not to be needed. The cache rows they wrote lie beyond the current position."""
         self._chosen.clear()
         queued, self._queued = self._queued, None
         if queued:
             self.model.finish(queued)
 
     def _words(self, words: Callable[[int], Array], first: int, end: int) -> list[Array]:
-        """Of the steps from here that go together; the very first, which may compile, goes alone."""
+        """Sampler words for the next submission's steps. The first step is alone because it may compile kernels."""
         count = (AHEAD_NS if self.ahead else TOGETHER_NS) // self._step_ns if self._step_ns else 1
         return [words(k) for k in range(first, min(end, first + max(1, min(count, self.model.most_turns))))]

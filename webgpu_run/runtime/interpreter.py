@@ -1,7 +1,7 @@
 """Runs a method's execution plan: delegates, CPU kernels, moves, jumps and frees over a table of values.
 
-Values are numpy arrays at their live shapes (or Python scalars), one a value id. A tensor that is read before anything
-wrote it is a mutable buffer: it starts as zeros, or as the file says, and what a call leaves in it the next one finds.
+Values are numpy arrays at their live shapes (or Python scalars), one per value id. A tensor that is read before it is
+written is a mutable buffer: it starts with the file's data or zeros, and keeps its contents from call to call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CallDelegate = Callable[[int, list[Any]], Sequence[Array]]
 
 
 class Interpreter:
-    """One method's plan, checked, with its mutable buffers."""
+    """The execution plan of one method, checked, and its mutable buffers."""
 
     def __init__(self, method: pte.Method) -> None:
         self.method = method
@@ -33,7 +33,7 @@ class Interpreter:
         self._buffers = self._check()
 
     def run(self, inputs: Sequence[Array], call: CallDelegate) -> list[Any]:
-        """The method's outputs; `call` runs a delegate. Buffers change only if the whole plan succeeds."""
+        """Run the plan and return the method's outputs; `call` runs a delegate. Buffers change only on success."""
         env: dict[int, Any] = {**self._state, **dict(zip(self.method.inputs, inputs, strict=True))}
         budget = MAX_STEPS
         for chain in self.method.chains:
@@ -64,7 +64,7 @@ class Interpreter:
         return outs
 
     def reset(self) -> None:
-        """Mutable buffers as they were at load."""
+        """Set mutable buffers back to their initial contents."""
         self._state = {}
 
     def _kernel(self, env: dict[int, Any], step: pte.KernelCall) -> None:
@@ -82,7 +82,7 @@ class Interpreter:
         env[out] = self._stored(out, result, step.op)
 
     def _stored(self, v: int, result: Any, what: str) -> Any:
-        """A result in the dtype of its value; its dims must fit what the file declares."""
+        """A result, cast to the dtype of its value. Its dims must fit the declared dims."""
         spec = self.method.values[v]
         if not isinstance(spec, pte.Tensor):
             return result
@@ -108,14 +108,14 @@ class Interpreter:
                 return array
             case pte.TensorList(items):
                 return [None if i < 0 else self._value(env, i) for i in items]
-            case IntList(items):  # of value ids: each may have been computed
+            case IntList(items):  # a list of value ids, each of which may have been computed
                 return tuple(int(self._value(env, i)) for i in items)
             case DoubleList(items) | BoolList(items):
                 return items
         return value
 
     def _check(self) -> frozenset[int]:
-        """Every call is one we can make; the value ids of the mutable buffers."""
+        """Check that every call can be made. Returns the value ids of the mutable buffers."""
         method, values = self.method, self.method.values
         written, buffers = set(method.inputs), set[int]()
         reads: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A loaded model: runs a method's execution plan, delegates on the GPU and the kernels between them on the CPU."""
+"""A loaded model: runs a method's execution plan, its delegates on the GPU and the kernels between them on the CPU."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .interpreter import Interpreter
 from .runner import Runner
 from .support import check_method, notes
 
-_STAND_IN = np.zeros((1, 1), np.int64)  # for an id that is on the device
+_PLACEHOLDER = np.zeros((1, 1), np.int64)  # for a token id that is in device memory
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Steps in the queue."""
+    """Decode steps that are queued, and not read yet."""
 
     ticket: Ticket
     stats: CallStats
@@ -38,7 +38,7 @@ class Started:
 
 
 class Model:
-    """A method of a program on a device. `run` takes and gives numpy arrays at live shapes."""
+    """A method of a program on a device. `run` takes and returns numpy arrays at live shapes."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Model:
     ) -> None:
         self.program = program
         self.method = program.method(method)
-        # what `run` takes and gives; dims are upper bounds where they are dynamic
+        # What `run` takes and returns. Dynamic dims are given by their upper bounds.
         self.inputs = self._tensors(self.method.inputs)
         self.outputs = self._tensors(self.method.outputs)
         self.metadata = program.metadata
@@ -75,12 +75,13 @@ class Model:
             for delegate, engine in zip(self.method.delegates, engines, strict=True)
         ]
         self._tables = dict(self._picks())
-        self._stepped = False  # the last step had one id
-        self._last: Started | None = None
-        self._held: int | None = None  # the id that the device chose last, while nothing has run since: it is there
+        self._was_one_token = False  # whether the last step had a single token
+        self._last_started: Started | None = None
+        # The id the device chose last, if nothing has run since; it is still in device memory, so it is not uploaded.
+        self._id_on_device: int | None = None
 
     def _picks(self) -> Iterator[tuple[int, int]]:
-        """(input, rows) for every input that picks rows of a table: kernels would take the last one for any past it."""
+        """(input, rows) for every input that indexes a table. Checked on the host, because kernels clamp the index."""
         for step in self.method.instructions:
             if isinstance(step, pte.DelegateCall):
                 graph = self.runners[step.delegate].graph
@@ -95,9 +96,9 @@ class Model:
         return tuple(v for v in values if isinstance(v, pte.Tensor))
 
     def run(self, inputs: Sequence[Any], *, timed: bool = False) -> list[Array]:
-        """Run the method once; `stats` then says where the time went."""
+        """Run the method once. `stats` then says where the time went."""
         start = host_clock()
-        self.stats, self._held = (stats := CallStats()), None
+        self.stats, self._id_on_device = (stats := CallStats()), None
         arrays = self._checked(inputs)
         out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
         stats.host_ns += host_clock() - start
@@ -105,7 +106,7 @@ class Model:
 
     @property
     def chooses(self) -> bool:
-        """Whether `start` works: the whole method is one delegate that takes ids and a position and gives logits."""
+        """Whether `start` works: the method is a single delegate that takes ids and a position and returns logits."""
         return (
             len(self.runners) == len(self.method.instructions) == 1
             and len(self.method.inputs) == 2
@@ -115,41 +116,44 @@ class Model:
 
     @property
     def most_turns(self) -> int:
-        """How many steps `start` takes at once: one, if a position decides more than what kernels find in a slot."""
+        """The most steps that `start` queues at once: one, if a plan depends on the position itself."""
         return TURNS if self.runners[0].engine.only_slots else 1
 
     def start(
-        self, ids: Sequence[int] | None, position: int, how: Sequence[Array] = (GREEDY,), *, timed: bool = False
+        self, ids: Sequence[int] | None, position: int, words: Sequence[Array] = (GREEDY,), *, timed: bool = False
     ) -> Started:
-        """Queue one step without waiting for it; None takes the id that the step before will have chosen.
+        """Queue decode steps without waiting for them, one for each entry of `words`, a sampler's words.
 
-        `how` is what a sampler's `words` give. With several of them as many steps are queued, each of which takes the
-        one id that the step before it chose.
+        The first step takes `ids`, or, if that is None, the id that the step before it chooses; every other step takes
+        the id of the step before it.
         """
         start = host_clock()
         stats = CallStats()
-        fed = ids is None or list(ids) == [self._held]
-        given = [_STAND_IN if fed else np.asarray([ids]), np.asarray([position])]
-        tokens, at = given if fed and self._stepped else self._checked(given)
-        steps = [(tokens, at + k, words) for k, words in enumerate(how)]
-        ticket = self.runners[0].start(steps, stats, fed=fed, timed=timed)
-        self._stepped, self._held = given[0].shape == _STAND_IN.shape, None  # a shape that was checked; not known yet
+        from_device = ids is None or list(ids) == [self._id_on_device]
+        inputs = [_PLACEHOLDER if from_device else np.asarray([ids]), np.asarray([position])]
+        tokens, at = inputs if from_device and self._was_one_token else self._checked(inputs)
+        steps = [(tokens, at + k, choice) for k, choice in enumerate(words)]
+        ticket = self.runners[0].start(steps, stats, from_device=from_device, timed=timed)
+        self._was_one_token, self._id_on_device = (
+            inputs[0].shape == _PLACEHOLDER.shape,
+            None,
+        )  # the new id is not known yet
         stats.host_ns += host_clock() - start
-        self._last = Started(ticket, stats, len(how))
-        return self._last
+        self._last_started = Started(ticket, stats, len(words))
+        return self._last_started
 
     def finish(self, started: Started) -> list[int]:
-        """The ids that started steps chose."""
+        """Wait for started steps, and return the ids they chose."""
         start = host_clock()
         self.stats = stats = started.stats
         chosen: list[int] = self.runners[0].executor.collect(started.ticket, stats)[0].reshape(-1).tolist()
-        self._held = chosen[-1] if started is self._last else None
+        self._id_on_device = chosen[-1] if started is self._last_started else None
         stats.host_ns += host_clock() - start
         return chosen
 
     @property
     def cache_nbytes(self) -> int:
-        """GPU memory of the KV caches."""
+        """Bytes of the KV caches on the device."""
         return sum(runner.executor.resident.state_nbytes for runner in self.runners)
 
     def reset(self) -> None:
@@ -189,7 +193,7 @@ class Model:
 
 
 def _check_kv(engines: Sequence[Engine], kv: str) -> None:
-    """Only attention that fusion made keeps a cache of its own, in a form of its own."""
+    """Refuse a cache format that only fused attention has, if the attention is not fused."""
     graphs = [engine.graph for engine in engines]
     fused = any(node.op.remember for graph in graphs for node in graph.nodes)
     if kv != "f32" and (not fused or any(t.mutable for graph in graphs for t in graph.tensors.values())):

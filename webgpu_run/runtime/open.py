@@ -64,7 +64,7 @@ def load(
 ) -> Model:
     """Open a .pte (with these .ptd files, or those beside it) and make its method ready to run.
 
-    With `tune` a device that is opened here gets the kernels that were measured to be fastest on it. With `kv` f16 the
-    KV cache takes half the memory.
+    With `tune`, a device that is opened here gets the kernels that were measured to be fastest on it. With `kv` f16,
+    the KV cache takes half the memory.
     """
     return open_model(pte.load(path, data), device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)

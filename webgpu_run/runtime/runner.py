@@ -1,4 +1,4 @@
-"""One delegate on the device: its resize engine and its executor."""
+"""One delegate on the device: its graph, its resize engine and its executor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Visitor = Callable[["Runner", Sequence[Array], CallStats], list[Array]]
 
 
 class Runner:
-    """One delegate: its graph, resize engine and GPU state."""
+    """Runs one delegate of a method."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Runner:
         self.engine = engine or planned(delegate, device.limits, fuse=fuse)
         self.graph = self.engine.graph
         last = self.graph.nodes[-1] if self.graph.nodes else None
-        self.pick = last if last and last.op.name == PICK else None  # runs only where its id is asked for
+        self.pick = last if last and last.op.name == PICK else None  # runs only if the next id is asked for
         self.executor = Executor(self.engine, device, progress)
         self.delta = Delta({}, {}, {})
-        self.visitor: Visitor | None = None  # runs the prepared graph in the executor's place, to look at every node
+        self.visitor: Visitor | None = None  # runs the prepared graph instead of the executor, to look at every node
 
     def call(self, inputs: Sequence[Array], stats: CallStats, *, timed: bool = False) -> list[Array]:
         """Resize to these inputs, run, and return the outputs at their live shapes."""
@@ -49,26 +49,26 @@ class Runner:
         return self.executor.execute(stats, timed=timed)
 
     def start(
-        self, steps: Sequence[Sequence[Array]], stats: CallStats, *, fed: bool = False, timed: bool = False
+        self, steps: Sequence[Sequence[Array]], stats: CallStats, *, from_device: bool = False, timed: bool = False
     ) -> Ticket:
-        """Queue calls that each give the next id, chosen as the last input says.
+        """Queue decode steps, each given by its inputs: ids, position, and the sampler words for the next id.
 
-        All but the first take the id of the one before them; so does the first if `fed`.
+        Every step but the first takes the id that the step before it chose; so does the first if `from_device`.
         """
         assert self.pick is not None
-        ids, *_, how = self.graph.input_ids
+        ids, *_, words = self.graph.input_ids
         chosen, first, last = self.pick.outs[0], steps[0], steps[-1]
         feed = ((chosen, ids),)
-        there = {ids} if fed else set()
+        on_device = {ids} if from_device else set()
         if len(steps) == 1:
-            self.delta = self.executor.make_ready(first, stats, there)
-            turns = [Turn(feed if fed else ())]
-        else:  # plans that fit the last fit them all, and slots and words are each one's own
+            self.delta = self.executor.make_ready(first, stats, on_device)
+            turns = [Turn(feed if from_device else ())]
+        else:  # The plans for the last step fit all of them; each step has its own slot values and sampler words.
             inputs = [first[0], *last[1:]]
-            self.delta = self.executor.make_ready(inputs, stats, there | {how}, slots=False)
+            self.delta = self.executor.make_ready(inputs, stats, on_device | {words}, slots=False)
             turns = [
-                Turn(feed if fed or k else (), self.engine.moved(given), ((how, given[-1]),))
-                for k, given in enumerate(steps)
+                Turn(feed if from_device or k else (), self.engine.moved(step), ((words, step[-1]),))
+                for k, step in enumerate(steps)
             ]
         self.executor.skip(frozenset())
         self.executor.readbacks = (chosen,)

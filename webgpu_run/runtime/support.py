@@ -1,4 +1,4 @@
-"""What can be said about running a program before any device is asked for."""
+"""Checks whether a program can be run, before any device is opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def known_ops() -> Mapping[str, Any]:
 
 
 def known_kernels() -> Mapping[str, Any]:
-    """The CPU kernels we have between delegates, by registered name."""
+    """The CPU kernels for operators between delegates, by registered name."""
     from .cpu import KERNELS
 
     return KERNELS
@@ -45,11 +45,11 @@ def check_method(method: Method) -> None:
     Interpreter(method)
     for delegate in method.delegates:
         if delegate.graph is not None:
-            Engine(Graph(delegate.graph, delegate.constant), Limits())  # every shape, at its largest
+            Engine(Graph(delegate.graph, delegate.constant), Limits())  # checks every shape at its largest
 
 
 def notes(method: Method) -> tuple[str, ...]:
-    """What runs otherwise than the file says, though it runs."""
+    """What runs, but not exactly as the file says."""
     graphs = [delegate.graph for delegate in method.delegates if delegate.graph]
     halves = sum(isinstance(v, VkTensor) and v.dtype == "float16" for graph in graphs for v in graph.values)
     return (f"{halves} f16 tensors are computed in f32, on every adapter",) if halves else ()
