@@ -293,7 +293,7 @@ def test_any_model(tmp_path: Path) -> None:
     assert told["forward"]["ms"] > 0  # type: ignore[index]
     for flags in (("--prompt", "x"), ("--chat",), ("-n", "128"), ("--temp", "0")):
         result = webgpu_run(FIXTURES / "tiny_dyn.pte", *given, *flags)
-        assert (result.code, f"error: {flags[0]} can't be with --input" in result.err) == (2, True)
+        assert (result.code, f"error: {flags[0]} cannot be used with --input" in result.err) == (2, True)
     assert webgpu_run(FIXTURES / "tiny_dyn.pte", *given, env={"WEBGPU_RUN_TEMP": "1"}).code == 0
 
 

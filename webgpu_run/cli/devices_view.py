@@ -1,4 +1,4 @@
-"""`--list-devices`: what the machine has to run on."""
+"""`--list-devices`: the adapters of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 
 
 def show_devices(choice: str | None) -> int:
-    """Prints the adapters, best first, the one that would be used marked; exit 6 when there is none."""
+    """Print the adapters, best first, with an arrow at the one that would be used. Having none is an error."""
     from rich.table import Table
     from rich.text import Text
 
@@ -21,17 +21,17 @@ def show_devices(choice: str | None) -> int:
     chosen = pick(choice, adapters)
     grid = Table.grid(padding=(0, 2))
     for adapter in adapters:
-        mark = Text("→" if adapter.index == chosen.index else " ", "green")
-        notes = ", ".join(feature for feature in _FEATURES if feature in adapter.features)
+        arrow = Text("→" if adapter.index == chosen.index else " ", "green")
+        features = ", ".join(feature for feature in _FEATURES if feature in adapter.features)
         kind = "software" if adapter.software else adapter.kind
         grid.add_row(
-            mark,
+            arrow,
             str(adapter.index),
             Text(adapter.name, "bold"),
             adapter.backend,
             kind,
             adapter.driver,
-            Text(notes, "dim"),
+            Text(features, "dim"),
         )
     stdout_console().print(grid)
     return 0

@@ -1,4 +1,4 @@
-"""`--doctor`: what this machine has to run on, what it lacks, and the command that gets it."""
+"""`--doctor`: what this machine offers, what it lacks, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
-from ..debug.inspect import TensorUse, inspect
+from ..debug.inspect import inspect
 from ..errors import DeviceError, RunError, ShapeError, UnsupportedError
 from ..formats.pte import Program
 from ..gpu import tune
@@ -22,17 +22,17 @@ _FEATURES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at; `fatal` is the error where nothing runs without it, `fix` what to type."""
+    """The result of one check. `fatal` is the error to raise if nothing can run without it; `fix` says what to do."""
 
-    what: str
-    good: bool
+    subject: str
+    is_good: bool
     detail: str
     fatal: type[RunError] | None = None
     fix: str | None = None
 
 
 def examine(choice: str | None, program: Program | None) -> Iterator[Finding]:
-    """Looks at the machine, and at what a program needs of it."""
+    """Check the machine, and if there is a program, that the machine can run it."""
     yield Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     try:
         adapters = list_adapters()
@@ -46,8 +46,8 @@ def examine(choice: str | None, program: Program | None) -> Iterator[Finding]:
     adapter = pick(choice, adapters)
     kind = "software: it works, slowly" if adapter.software else adapter.kind
     yield Finding("adapter", True, f"{adapter.name} · {adapter.backend} · {kind} · {adapter.driver}")
-    known = tune.remembered(adapter)
-    yield Finding("kernels", True, f"{known} (measured)" if known else "measured at the first run, then remembered")
+    profile = tune.remembered(adapter)
+    yield Finding("kernels", True, f"{profile} (measured)" if profile else "measured at the first run, then remembered")
     for feature, meaning in _FEATURES.items():
         yield Finding(feature, feature in adapter.features, meaning)
     yield from _limits(adapter, program)
@@ -66,19 +66,15 @@ def _limits(adapter: Adapter, program: Program | None) -> Iterator[Finding]:
             yield Finding(f"{method.name} ops", False, method.problem, UnsupportedError)
         total = sum(delegate.memory.total for delegate in method.delegates if delegate.memory)
         yield Finding(f"{method.name} memory", True, f"{total:,} bytes on the GPU")
-        largest = max((d.largest for d in method.delegates if d.largest), key=_size, default=None)
+        largest = max((d.largest for d in method.delegates if d.largest), key=lambda t: t.nbytes, default=None)
         if largest:
             fits = largest.nbytes <= binding
             detail = f"{largest.nbytes:,} of {binding:,} bytes: {largest.role} {largest.dtype} {list(largest.dims)}"
             yield Finding(f"{method.name} largest binding", fits, detail, None if fits else ShapeError)
 
 
-def _size(tensor: TensorUse) -> int:
-    return tensor.nbytes
-
-
 def show_doctor(choice: str | None, program: Program | None) -> int:
-    """Prints the findings; a fatal one is also the error the command ends with."""
+    """Print the findings, then raise the first fatal one."""
     from rich.table import Table
     from rich.text import Text
 
@@ -86,15 +82,15 @@ def show_doctor(choice: str | None, program: Program | None) -> int:
 
     findings = list(examine(choice, program))
     grid = Table.grid(padding=(0, 2))
-    for found in findings:
-        style = "green" if found.good else "red" if found.fatal else "yellow"
-        mark = "✓" if found.good else "✗" if found.fatal else "–"
-        detail = Text(found.detail, "default" if found.good else style)
-        grid.add_row(Text(mark, style), Text(found.what, "bold"), detail)
-        if found.fix:
-            grid.add_row("", "", Text(f"→ {found.fix}", "bold"))
+    for finding in findings:
+        style = "green" if finding.is_good else "red" if finding.fatal else "yellow"
+        mark = "✓" if finding.is_good else "✗" if finding.fatal else "–"
+        detail = Text(finding.detail, "default" if finding.is_good else style)
+        grid.add_row(Text(mark, style), Text(finding.subject, "bold"), detail)
+        if finding.fix:
+            grid.add_row("", "", Text(f"→ {finding.fix}", "bold"))
     stdout_console().print(grid)
-    for found in findings:
-        if found.fatal:
-            raise found.fatal(f"{found.what}: {found.detail}", hint=found.fix)
+    for finding in findings:
+        if finding.fatal:
+            raise finding.fatal(f"{finding.subject}: {finding.detail}", hint=finding.fix)
     return 0

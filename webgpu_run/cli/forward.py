@@ -1,8 +1,7 @@
-"""`--input x.npy --output DIR`: one run of any model."""
+"""`--input x.npy --output DIR`: one call of any model."""
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from ..formats.pte import Program, Tensor
 from ..runtime.calls import Call
 from ..shapes import Array
 from .options import Settings
-from .run_report import Reports, Run, check_files, loaded
+from .run_report import RunReport, check_outputs, load_model, save_array
+from .run_totals import RunTotals
 
 
 def forward(program: Program, settings: Settings) -> int:
-    """Run the method once on the given arrays; outputs go to files, or are described on stdout."""
+    """Call the method once with the given arrays. Outputs are written to files, or summarized on stdout."""
     zero_ns = time.perf_counter_ns()
-    check_files(settings)
+    check_outputs(settings)
     interrupts = Interrupts()
     method = program.method(settings.method)
     specs = [v for v in (method.values[i] for i in method.inputs) if isinstance(v, Tensor)]
@@ -41,32 +41,29 @@ def forward(program: Program, settings: Settings) -> int:
         for target in targets:
             outfile.check_target(target, [settings.model, *settings.data, *settings.input], "--output")
     with Progress(quiet=settings.quiet) as progress:
-        model = loaded(program, settings, progress)
-    reports = Reports(settings, model, zero_ns)
+        model = load_model(program, settings, progress)
+    report = RunReport(settings, model, zero_ns)
     start = time.perf_counter_ns()
     with interrupts.limit(settings.timeout):
-        outs = model.run(arrays, timed=reports.timed)
-    call = Call(
-        0, method.name, 1, 0, start, time.perf_counter_ns() - start, model.stats, tuple(a.shape for a in arrays)
-    )
-    for observer in reports.observers:
+        outputs = model.run(arrays, timed=report.timed)
+    wall_ns = time.perf_counter_ns() - start
+    call = Call(0, method.name, 1, 0, start, wall_ns, model.stats, tuple(a.shape for a in arrays))
+    for observer in report.observers:
         observer(call)
-    for target, out in zip(targets, outs, strict=False):
-        data = io.BytesIO()
-        np.save(data, np.asarray(out), allow_pickle=False)
-        outfile.write(target, data.getvalue())
+    for target, output in zip(targets, outputs, strict=False):
+        save_array(target, np.asarray(output))
     if not folder:
         console = stdout_console()
-        for k, out in enumerate(outs):
-            console.print(f"output {k}  {describe(np.asarray(out))}", soft_wrap=True)
-    run = Run()
-    run.calls = [call]
-    reports.finish(run)
+        for k, output in enumerate(outputs):
+            console.print(f"output {k}  {describe(np.asarray(output))}", soft_wrap=True)
+    totals = RunTotals()
+    totals.calls = [call]
+    report.finish(totals)
     return 0
 
 
 def describe(array: Array) -> str:
-    """An array in one line."""
+    """Dtype, shape and range of an array in one line."""
     text = f"{array.dtype} {list(array.shape)}"
     if array.size and array.dtype.kind in "fiu":
         text += f"  min {array.min():.6g}  mean {array.mean():.6g}  max {array.max():.6g}"
@@ -80,8 +77,8 @@ def _load(path: str) -> Array:
         raise FormatError(f"cannot read: {(error.strerror or str(error)).lower()} ({path})") from None
     except (ValueError, EOFError):
         with open(path, "rb") as file:
-            ours = file.read(6) == b"\x93NUMPY"
-        what = "a .npy file that is cut short or does not hold numbers" if ours else "not a .npy file"
+            is_npy = file.read(6) == b"\x93NUMPY"
+        what = "a .npy file that is cut short or does not hold numbers" if is_npy else "not a .npy file"
         raise FormatError(f"{what} ({path})") from None
     if not isinstance(array, np.ndarray):
         raise FormatError(f"an .npz archive, not a .npy file ({path})")

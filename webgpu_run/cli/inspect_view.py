@@ -1,4 +1,4 @@
-"""`--inspect` for people: a report drawn with rich, or printed as JSON."""
+"""`--inspect`: what is in a file, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from ..formats.vkgraph import OperatorCall, SymInt, Value, ValueList, VkGraph, V
 from ..ops.limits import Limits
 
 BAR = 36
-RULE = 120  # the longest
+RULE = 120  # columns of the title's rule, at most
 _MEMORY = (("weights", "blue"), ("caches", "magenta"), ("activations", "cyan"))
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def show(program: Program, view: str, limits: Limits | None = None) -> None:
-    """Prints one view of a program to stdout."""
+    """Print one view of a program on stdout."""
     report = make_report(program, limits)
     if view == "json":
         print(json.dumps(as_json(report), indent=1))
@@ -50,7 +50,7 @@ def show(program: Program, view: str, limits: Limits | None = None) -> None:
 
 
 def size(nbytes: int) -> str:
-    """A byte count for people: 3 significant digits, decimal units."""
+    """A byte count with 3 significant digits and a decimal unit."""
     value, unit = float(nbytes), 0
     while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -58,7 +58,7 @@ def size(nbytes: int) -> str:
 
 
 def shape(port: Port) -> str:
-    """The dims of an input or output, those that may be smaller marked."""
+    """The dims of an input or output; ≤ marks those that may be smaller at run time."""
     if port.kind != "tensor":
         return port.kind
     return "[" + ", ".join(f"≤{dim}" if port.dynamic and dim > 1 else str(dim) for dim in port.dims) + "]"
@@ -79,7 +79,7 @@ def _summary(program: Program, report: Report) -> Iterable[RenderableType]:
     for method in report.methods:
         yield _section(f"method {method.name}", _method(method))
         if len(method.delegates) > 1:
-            yield _section(f"{method.name} · {len(method.delegates)} delegates", _several(method.delegates))
+            yield _section(f"{method.name} · {len(method.delegates)} delegates", _delegates(method.delegates))
         else:
             for delegate in method.delegates:
                 yield _section(f"{method.name} · delegate · {delegate.backend}", _delegate(delegate))
@@ -109,6 +109,7 @@ def _method(method: MethodReport) -> RenderableType:
 
 
 def _runs(method: MethodReport) -> Iterable[tuple[str, bool, int]]:
+    """Name, support and length of each run of equal steps."""
     rows: list[tuple[str, bool, int]] = []
     for step in method.steps:
         if rows and rows[-1][:2] == (step.name, step.supported):
@@ -130,7 +131,7 @@ def _delegate(delegate: DelegateReport) -> RenderableType:
     return Group(facts, _counts(delegate.ops), Text(""), _memory(delegate))
 
 
-def _several(delegates: tuple[DelegateReport, ...]) -> RenderableType:
+def _delegates(delegates: tuple[DelegateReport, ...]) -> RenderableType:
     table = _table("#", "backend", "ops", "not supported", "GPU memory", "largest binding", right=(0, 2, 3, 4, 5))
     for i, delegate in enumerate(delegates):
         missing = sum(op.count for op in delegate.ops if not op.supported)
@@ -174,8 +175,8 @@ def _memory(delegate: DelegateReport) -> RenderableType:
         fits = largest.nbytes <= PROMISED_BINDING
         gauge = Text("█" * full, "green" if fits else "red").append("░" * (BAR - full), "dim")
         grid.add_row(Text("largest binding", "dim"), Text(size(largest.nbytes), "bold"), gauge)
-        said = f"{largest.nbytes / PROMISED_BINDING:.1%} of the 128 MiB that WebGPU promises"
-        grid.add_row("", "", Text(f"{said}: {_named(largest)}", "dim" if fits else "red"))
+        share = f"{largest.nbytes / PROMISED_BINDING:.1%} of the 128 MiB that WebGPU promises"
+        grid.add_row("", "", Text(f"{share}: {_named(largest)}", "dim" if fits else "red"))
     return grid
 
 
@@ -239,20 +240,23 @@ def _values(program: Program, report: Report) -> Iterable[RenderableType]:
 
 
 def _graphs(program: Program, report: Report) -> Iterable[tuple[str, VkGraph, DelegateReport]]:
-    for method, told in zip(program.entry_points, report.methods, strict=True):
+    """Title, graph and report of every Vulkan delegate."""
+    for method, method_report in zip(program.entry_points, report.methods, strict=True):
         used = {step.delegate for step in method.instructions if isinstance(step, DelegateCall)}
         for i, delegate in enumerate(method.delegates):
             if delegate.graph is not None:
                 unused = "" if i in used else " (never called)"
-                yield f"{method.name} · delegate #{i}{unused}", delegate.graph, told.delegates[i]
+                yield f"{method.name} · delegate #{i}{unused}", delegate.graph, method_report.delegates[i]
 
 
 def _written(graph: VkGraph, call: OperatorCall) -> tuple[int, ...]:
+    """Ids of the values that a call writes."""
     out = graph.values[call.args[-1]]
     return out.items if isinstance(out, ValueList) else call.args[-1:]
 
 
 def _brief(graph: VkGraph, i: int) -> str:
+    """An argument of an op: a tensor with its shape, a number, or a list of these."""
     value = graph.values[i]
     if isinstance(value, ValueList):
         return "(" + " ".join(_brief(graph, item) for item in value.items) + ")"

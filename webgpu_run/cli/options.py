@@ -1,4 +1,4 @@
-"""The options of a run: what click reads, and the frozen settings that the rest of the program sees."""
+"""The options of a run: their click definitions, and `Settings`, which the rest of the program sees."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a run was asked to do."""
+    """The options of one run."""
 
     model: str
     data: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class _Ids(_Type):
 
 
 class _Stop(_Type):
-    """A text that is not empty; a variable may hold several, one a line."""
+    """A text that is not empty. The environment variable may hold several, one per line."""
 
     name = "text"
 
@@ -126,95 +126,148 @@ class _Number(_Type):
 
 
 _OPTIONS = (
-    click.option("--prompt", metavar="TEXT|-", help="The text to go on from; - reads stdin."),
-    click.option("--prompt-file", metavar="FILE", help="The same from a file."),
-    click.option("--prompt-ids", type=_Ids(), metavar="1,2,3", help="The same as token ids; needs no tokenizer."),
+    click.option("--prompt", metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
+    click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
+    click.option(
+        "--prompt-ids", type=_Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."
+    ),
     click.option(
         "-n",
         "--max-new-tokens",
         type=click.IntRange(1),
         default=128,
         metavar="N",
-        help="Tokens to add; 128 by default.",
-    ),
-    click.option("--temp", type=_Number(0), default=0.0, metavar="T", help="Temperature; 0, the default, is greedy."),
-    click.option(
-        "--top-k", type=click.IntRange(0), default=0, metavar="K", help="Draw from the K likeliest; 0 is all."
+        help="Generate at most N tokens. Default: 128.",
     ),
     click.option(
-        "--top-p", type=_Number(0, 1, above=True), default=1.0, metavar="P", help="Draw from this share of probability."
+        "--temp",
+        type=_Number(0),
+        default=0.0,
+        metavar="T",
+        help="Temperature. 0, the default, always takes the likeliest token.",
+    ),
+    click.option(
+        "--top-k",
+        type=click.IntRange(0),
+        default=0,
+        metavar="K",
+        help="Sample from the K likeliest tokens only. 0, the default, means all.",
+    ),
+    click.option(
+        "--top-p",
+        type=_Number(0, 1, above=True),
+        default=1.0,
+        metavar="P",
+        help="Sample from the likeliest tokens whose probabilities add up to P. Default: 1, all tokens.",
     ),
     click.option(
         "--min-p",
         type=_Number(0, 1),
         default=0.0,
         metavar="P",
-        help="Leave out what is less likely than P times the best.",
+        help="Exclude tokens that are less likely than P times the likeliest one.",
     ),
     click.option(
-        "--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Same seed, same text; random by default."
+        "--seed",
+        type=click.IntRange(0, 2**64 - 1),
+        metavar="N",
+        help="The same seed gives the same text. By default it is random, and printed.",
     ),
-    click.option("--stop", type=_Stop(), multiple=True, metavar="TEXT", help="End before this text; repeatable."),
-    click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token."),
-    click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call."),
-    click.option("--chat", is_flag=True, help="Talk with the model, its KV cache kept; /help, /reset, /exit."),
+    click.option(
+        "--stop",
+        type=_Stop(),
+        multiple=True,
+        metavar="TEXT",
+        help="End the reply before this text appears. Repeatable.",
+    ),
+    click.option("--ignore-eos", is_flag=True, help="Continue after the end-of-text token."),
+    click.option(
+        "--chunk",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Prefill at most N tokens per call. Default: as many as the model allows.",
+    ),
+    click.option(
+        "--chat",
+        is_flag=True,
+        help="Talk with the model. The KV cache is kept between turns. Commands: /help, /reset, /exit.",
+    ),
     click.option("--system", metavar="TEXT", help="The system message of a chat."),
     click.option(
         "--template",
         metavar="FILE",
-        help="The chat template, also inside a JSON file; else that beside the tokenizer.",
+        help="The chat template: a jinja file, or a JSON file with a chat_template field. "
+        "Default: the one beside the tokenizer.",
     ),
     click.option(
-        "--tokenizer", metavar="PATH", help="A tokenizer file or its folder; by default the one beside the model."
+        "--tokenizer", metavar="PATH", help="A tokenizer file, or the folder it is in. Default: the model's folder."
     ),
-    click.option("--input", multiple=True, metavar="X.npy", help="An input of any model, in order; repeatable."),
-    click.option("--output", metavar="DIR", help="Where the outputs of --input go, as .npy files."),
-    click.option("--method", metavar="NAME", help="The method to run; by default forward."),
+    click.option(
+        "--input", multiple=True, metavar="X.npy", help="An input of the method. Repeat it for each input, in order."
+    ),
+    click.option("--output", metavar="DIR", help="Write the outputs there, as .npy files, instead of describing them."),
+    click.option("--method", metavar="NAME", help="The method to run. Default: forward."),
     click.option(
         "--trace-resize",
         cls=OptionalValue,
         words=TRACES,
         metavar="[=json]",
-        help="For each call: what changed shape, and what followed.",
+        help="For each call, show which tensors changed shape and what that changed: routes, grids, uniforms.",
     ),
-    click.option("--check-resize", is_flag=True, help="Compare each call bit for bit with a fresh build at its shape."),
     click.option(
-        "--timings", cls=OptionalValue, words=TIMINGS, metavar="[BY]", help=f"GPU time by {', '.join(TIMINGS)}."
+        "--check-resize",
+        is_flag=True,
+        help="Rebuild the model at the shape of each call, and compare plans and outputs bit for bit.",
     ),
-    click.option("--trace", metavar="OUT.json", help="A timeline for Perfetto or chrome://tracing."),
-    click.option("--check", is_flag=True, help="Compare each op with its numpy reference."),
-    click.option("--nan-check", is_flag=True, help="Name the first op that gives NaN or infinity."),
+    click.option(
+        "--timings", cls=OptionalValue, words=TIMINGS, metavar="[BY]", help=f"Print GPU time by {', '.join(TIMINGS)}."
+    ),
+    click.option("--trace", metavar="OUT.json", help="Write a timeline for Perfetto or chrome://tracing."),
+    click.option("--check", is_flag=True, help="Compare the output of each op with its numpy reference."),
+    click.option("--nan-check", is_flag=True, help="Name the first op whose output has a NaN or an infinity."),
     click.option(
         "--dump",
         multiple=True,
         metavar="OP#N=F.npy",
-        help="Write what an op gave, named as --trace-resize shows it (OP#N@CALL: in that call); repeatable.",
+        help="Write the output of an op, named as --trace-resize names it; OP#N@CALL is its output in one call. "
+        "Repeatable.",
     ),
     click.option(
-        "--stats", type=click.Choice(STATS), default="line", help="The last line on stderr, for people or programs."
+        "--stats",
+        type=click.Choice(STATS),
+        default="line",
+        help="The last line on stderr: speeds for people, JSON for programs, or none.",
     ),
-    click.option("--no-fuse", is_flag=True, help="Run the graph as it was written."),
+    click.option("--no-fuse", is_flag=True, help="Run the graph as the file has it, without fused ops."),
     click.option(
         "--kv",
         type=click.Choice(KV),
         default="f32",
-        help="How the KV cache is stored; f16 halves it, and moves logits by about 0.0004 of their range.",
+        help="How the KV cache is stored. f16 halves it, and moves logits by about 0.0004 of their range.",
     ),
-    click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best."),
-    click.option("--timeout", type=_Number(0, above=True), metavar="S", help="Give up on a call that takes longer."),
-    click.option("--isolate", is_flag=True, help="Run in a child process, so that a driver's crash is an error line."),
+    click.option("--no-tune", is_flag=True, help="Do not measure which kernels are fastest on the adapter."),
+    click.option(
+        "--timeout",
+        type=_Number(0, above=True),
+        metavar="S",
+        help="Give up on a call that takes longer than S seconds.",
+    ),
+    click.option(
+        "--isolate", is_flag=True, help="Run in a child process, so that a crash of the driver becomes an error line."
+    ),
 )
 
 
 def text_only(ctx: click.Context) -> list[str]:
-    """Options on the command line that are for text alone."""
+    """The options on the command line that apply to text only."""
     names = {name for group in TEXT.values() for name in group}
-    given = click.core.ParameterSource.COMMANDLINE
-    return [p.opts[0] for p in ctx.command.params if p.name in names and ctx.get_parameter_source(p.name) is given]
+    on_command_line = click.core.ParameterSource.COMMANDLINE
+    params = [p for p in ctx.command.params if p.name in names]
+    return [p.opts[0] for p in params if p.name and ctx.get_parameter_source(p.name) is on_command_line]
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a run to a command; it gets them as keyword arguments named as in Settings."""
+    """Add the options of a run to a command. It receives them as keyword arguments, named as in Settings."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

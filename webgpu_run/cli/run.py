@@ -1,9 +1,9 @@
-"""The `webgpu-run` command: options here, the work in the modules it hands over to."""
+"""The `webgpu-run` command. It parses the options and calls the module that does the work."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -11,9 +11,6 @@ from ..console.command import Command, OptionalValue, run
 from ..errors import UsageError
 from ..version import __version__
 from .options import GROUPS, Settings, run_options, text_only
-
-if TYPE_CHECKING:
-    pass
 
 INSPECT = ("summary", "ops", "tensors", "values", "size", "json")
 
@@ -25,27 +22,31 @@ Exit codes:
   7 a numeric check failed · 130 interrupted
 
 \b
-Every option has a variable: WEBGPU_RUN_DEVICE=cpu, or WEBGPU_RUN_STOP with a text a line.
-Completion by the shell: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zsh_source, fish_source."""
+Every option has an environment variable: WEBGPU_RUN_DEVICE=cpu. WEBGPU_RUN_STOP takes one text per line.
+Shell completion: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zsh_source and fish_source."""
 
 
 @click.command(
     cls=Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=CLOSING
 )
 @click.argument("model", required=False, metavar="[MODEL.pte]")
-@click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
+@click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model. Repeatable.")
 @click.option(
-    "--device", metavar="WHICH", help="Adapter: an index, part of its name, cpu, gpu, vulkan, metal or d3d12."
+    "--device", metavar="WHICH", help="The adapter: an index, part of its name, cpu, gpu, vulkan, metal or d3d12."
 )
 @click.option("--list-devices", is_flag=True, help="List the adapters, best first.")
-@click.option("--doctor", is_flag=True, help="Say what this machine has, what it lacks and how to get it.")
+@click.option("--doctor", is_flag=True, help="Check this machine: adapter, features, limits, and what to install.")
 @click.option(
-    "--inspect", cls=OptionalValue, words=INSPECT, metavar="[VIEW]", help=f"Look inside: {', '.join(INSPECT)}."
+    "--inspect",
+    cls=OptionalValue,
+    words=INSPECT,
+    metavar="[VIEW]",
+    help=f"Show what is in the file. Views: {', '.join(INSPECT)}.",
 )
 @run_options
-@click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors.")
-@click.option("-v", "--verbose", count=True, help="More on stderr.")
-@click.option("--debug", is_flag=True, help="A traceback with every error.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr but errors.")
+@click.option("-v", "--verbose", count=True, help="Print more on stderr: driver, kernels, KV cache.")
+@click.option("--debug", is_flag=True, help="Print a traceback with every error.")
 @click.version_option(__version__, "--version", message="%(prog)s %(version)s")
 def command(
     model: str | None,
@@ -62,16 +63,16 @@ def command(
 ) -> int | None:
     """Run an ExecuTorch .pte model on any GPU, through WebGPU.
 
-    Without a model the bundled demo model is used. Text goes to stdout, all else to stderr.
+    Without a model, the bundled demo model is used. Text goes to stdout, everything else to stderr.
 
     \b
     Examples:
-      webgpu-run --prompt "Once upon a time" -n 256       the bundled model tells a tale
-      webgpu-run model.pte --chat                         talk with yours
-      webgpu-run model.pte < story.txt > more.txt         the prompt may be piped
-      webgpu-run model.pte --input x.npy --output out     any other model
-      webgpu-run model.pte --inspect                      what is in the file, without a GPU
-      webgpu-run model.pte --prompt hi --trace-resize     what changed shape in each call
+      webgpu-run --prompt "Once upon a time" -n 256       the bundled model tells a story
+      webgpu-run model.pte --chat                         talk with a model of yours
+      webgpu-run model.pte < story.txt > more.txt         read the prompt from a pipe
+      webgpu-run model.pte --input x.npy --output out     run a model that is not for text
+      webgpu-run model.pte --inspect                      show what is in the file, without a GPU
+      webgpu-run model.pte --prompt hi --trace-resize     show what changed shape in each call
     """
     if list_devices:
         from .devices_view import show_devices
@@ -100,14 +101,14 @@ def command(
 
     check_method(program.method(options["method"]))
     if options["trace_resize"] == "json" and not quiet:
-        # Each line on stderr is JSON then, so that programs can read it.
+        # Programs read this trace, so every line on stderr must be JSON.
         quiet, options["stats"] = True, "json" if options["stats"] == "line" else options["stats"]
     settings = Settings(
         model=program.path, bundled=not model, data=data, device=device, quiet=quiet, verbose=verbose, **options
     )
     if settings.input or settings.output:
         if text := text_only(click.get_current_context()):
-            raise UsageError(f"{' and '.join(text)} can't be with --input or --output, which are not for text")
+            raise UsageError(f"{' and '.join(text)} cannot be used with --input or --output, which are not for text")
         from .forward import forward
 
         return forward(program, settings)

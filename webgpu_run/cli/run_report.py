@@ -1,7 +1,8 @@
-"""What a run tells about itself on stderr and in files: resize traces, timings, a timeline, checks, the last line."""
+"""Reports of a run, on stderr and in files: resize traces, timings, a timeline, numeric checks and the stats line."""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -28,10 +29,11 @@ from ..runtime.open import open_model
 from ..runtime.runner import Visitor
 from ..shapes import Array
 from .options import Settings
+from .run_totals import RunTotals
 
 
-def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
-    """The model on its device, as the settings have it; what it does otherwise than the file says is told."""
+def load_model(program: Program, settings: Settings, progress: Progress) -> Model:
+    """Load the model on its device. Notes about where the run differs from the file are printed on stderr."""
     model = open_model(
         program,
         settings.device,
@@ -49,18 +51,18 @@ def loaded(program: Program, settings: Settings, progress: Progress) -> Model:
     return model
 
 
-class Reports:
-    """Everything that watches a run; made after the model is loaded."""
+class RunReport:
+    """Owns everything that observes a run. It is created after the model has been loaded."""
 
     def __init__(self, settings: Settings, model: Model, zero_ns: int) -> None:
         self.settings, self.model, self.zero_ns = settings, model, zero_ns
         self.loaded_ns = time.perf_counter_ns() - zero_ns
         self.console = stderr_console()
-        self._held: list[CallTrace | str] = []
+        self._waiting: list[CallTrace | str] = []  # shown by `pause`
         self._lines = Lines()
         self._traces: list[CallTrace] = []
-        # Text and trees on one terminal would be mixed up, so there the trees wait for the end of the text.
-        self._hold = sys.stderr.isatty() and sys.stdout.isatty()
+        # If text and trees share a terminal, trees wait for the end of the text.
+        self._waits_for_text = sys.stderr.isatty() and sys.stdout.isatty()
         self._tracer = Tracer(model) if settings.trace_resize else None
         self._timings = Timings(model, settings.timings) if settings.timings else None
         title = f"webgpu-run {Path(settings.model).name}"
@@ -78,15 +80,15 @@ class Reports:
 
     @property
     def observers(self) -> list[Observer]:
-        found: list[Observer] = [o for o in (self._timings, self._timeline) if o]
-        return [*found, self._trace] if self._tracer else found
+        observers: list[Observer] = [o for o in (self._timings, self._timeline) if o]
+        return [*observers, self._trace] if self._tracer else observers
 
     def _watch(self, model: Model) -> None:
-        """Put the numeric checks in the executor's place."""
+        """Install the numeric checks and dumps as the visitor of every runner."""
         s = self.settings
         looks: list[Look] = []
         dumps = [Dump.parse(d) for d in s.dump]
-        dumper = self._dumper = Dumper(dumps, model, _save, fused=not s.no_fuse) if dumps else None
+        dumper = self._dumper = Dumper(dumps, model, save_array, fused=not s.no_fuse) if dumps else None
         if s.nan_check:
             looks.append(check_finite)
         if s.check:
@@ -114,32 +116,32 @@ class Reports:
         self._show(self._lines.add(trace))
 
     def _show(self, items: Sequence[CallTrace | str]) -> None:
-        if self._hold:
-            self._held += items
+        if self._waits_for_text:
+            self._waiting += items
             return
         for item in items:
             if isinstance(item, str):
-                self._tell(item)
+                self._print_line(item)
             else:
                 self.console.print(as_tree(item))
 
     def _show_all(self, items: Sequence[Any]) -> None:
         for item in items:
             if isinstance(item, str):
-                self._tell(item)
+                self._print_line(item)
             else:
                 self.console.print(item)
 
     def pause(self) -> None:
-        """The text has ended, for now: show what waited for that."""
+        """Show the traces that waited for the end of the text."""
         self._show(self._lines.finish())
-        held, self._held, hold = self._held, [], self._hold
-        self._hold = False
-        self._show(held)
-        self._hold = hold
+        waiting, self._waiting = self._waiting, []
+        waits_for_text, self._waits_for_text = self._waits_for_text, False
+        self._show(waiting)
+        self._waits_for_text = waits_for_text
 
-    def finish(self, run: Run) -> None:
-        """The tables, the checks that passed, the files, and the last line."""
+    def finish(self, totals: RunTotals) -> None:
+        """Print the tables, the checks that passed and the stats line; write the timeline."""
         self.pause()
         s = self.settings
         if self._timings and s.stats != "json":
@@ -147,18 +149,18 @@ class Reports:
         if self._timeline:
             assert s.trace
             outfile.write(s.trace, self._timeline.to_json())
-        for line in self._passed():
-            self._tell(line)
+        for line in self._check_results():
+            self._print_line(line)
         if s.stats == "json":
-            print(json.dumps(self._as_dict(run)), file=sys.stderr, flush=True)
+            print(json.dumps(self._as_dict(totals)), file=sys.stderr, flush=True)
         elif s.stats == "line" and not s.quiet:
-            self._tell(run.line(self.model.device.allocated))
+            self._print_line(totals.line(self.model.device.allocated))
 
-    def _tell(self, line: str) -> None:
-        """One line, which only a terminal may fold."""
+    def _print_line(self, line: str) -> None:
+        """Print one line. It is wrapped on a terminal only."""
         self.console.print(line, soft_wrap=not self.console.is_terminal)
 
-    def _passed(self) -> list[str]:
+    def _check_results(self) -> list[str]:
         lines = []
         if self._check:
             worst = max(self._check.worst.items(), key=lambda item: item[1], default=("none", 0.0))
@@ -171,115 +173,45 @@ class Reports:
             lines += self._dumper.told()
         return [] if self.settings.quiet else lines
 
-    def _as_dict(self, run: Run) -> dict[str, Any]:
+    def _as_dict(self, totals: RunTotals) -> dict[str, Any]:
         device = self.model.device
-        found: dict[str, Any] = {
+        report: dict[str, Any] = {
             "schema": 1,
             "model": self.settings.model,
             "device": device.adapter.name,
             "backend": device.adapter.backend,
             "load_ms": round(self.loaded_ns / 1e6, 3),
-            **run.as_dict(),
+            **totals.as_dict(),
             "gpu_bytes": device.allocated,
             "cache_bytes": self.model.cache_nbytes,
             "peak_rss_bytes": peak_rss(),
         }
         if self._tracer:
-            found["resize"] = summary(self._traces)
+            report["resize"] = summary(self._traces)
         if self._timings:
-            found["timings"] = as_dict(self._timings)
+            report["timings"] = as_dict(self._timings)
         if self._check:
-            found["check"] = {"compared": self._check.compared, "worst_nmse": self._check.worst}
+            report["check"] = {"compared": self._check.compared, "worst_nmse": self._check.worst}
         if self._fresh:
-            found["check_resize"] = {"calls": self._fresh.compared}
-        return found
+            report["check_resize"] = {"calls": self._fresh.compared}
+        return report
 
 
-class Run:
-    """Totals of a run: tokens and times of prefill and decode, and why it ended."""
-
-    def __init__(self) -> None:
-        self.calls: Sequence[Call] = ()
-        self.generated = 0
-        self.ttft_ns: int | None = None
-        self.reason = ""
-        self.seed: int | None = None
-        self.turns = 0
-
-    def _phase(self, name: str) -> tuple[int, int, int]:
-        """Tokens, calls, nanoseconds without compiling."""
-        calls = [c for c in self.calls if c.phase == name]
-        return sum(c.tokens for c in calls), len(calls), sum(c.wall_ns - c.stats.compile_ns for c in calls)
-
-    @property
-    def _compile_ns(self) -> int:
-        return sum(c.stats.compile_ns for c in self.calls)
-
-    @property
-    def _method(self) -> str | None:
-        """What was run, where it was not text."""
-        return next((c.phase for c in self.calls if c.phase not in ("prefill", "decode")), None)
-
-    def line(self, gpu_bytes: int) -> str:
-        """The stats line."""
-        if self._method:
-            ns = self._phase(self._method)[2]
-            return f"{self._method} {ns / 1e6:,.1f} ms · GPU {gpu_bytes / 1e6:,.0f} MB"
-        tokens, _, ns = self._phase("prefill")
-        parts = [f"prefill {tokens} tok {_rate(tokens, ns)}"]
-        steps, _, ns = self._phase("decode")
-        parts.append(f"decode {self.generated} tok {_rate(steps, ns)}" if steps else f"decode {self.generated} tok")
-        if self.ttft_ns is not None:
-            parts.append(f"ttft {self.ttft_ns / 1e6:,.0f} ms")
-            if self._compile_ns > self.ttft_ns / 2:  # a driver remembers what it compiled, so the next run has less
-                parts.append(f"compiled kernels {self._compile_ns / 1e6:,.0f} ms")
-        parts.append(f"GPU {gpu_bytes / 1e6:,.0f} MB")
-        if self.reason:
-            parts.append(f"stop: {self.reason}")
-        return " · ".join(parts)
-
-    def as_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self._method:
-            _, calls, ns = self._phase(self._method)
-            return {
-                self._method: {"calls": calls, "ms": round(ns / 1e6, 3)},
-                "compile_ms": round(self._compile_ns / 1e6, 3),
-            }
-        for name in ("prefill", "decode"):
-            tokens, calls, ns = self._phase(name)
-            rate = round(tokens / ns * 1e9, 3) if ns else None
-            found[name] = {"tokens": tokens, "calls": calls, "ms": round(ns / 1e6, 3), "tok_s": rate}
-        found["compile_ms"] = round(self._compile_ns / 1e6, 3)
-        found["generated"] = self.generated
-        found["ttft_ms"] = round(self.ttft_ns / 1e6, 3) if self.ttft_ns is not None else None
-        found["stop"] = self.reason or None
-        found["seed"] = self.seed
-        if self.turns:
-            found["turns"] = self.turns
-        return found
-
-
-def check_files(settings: Settings) -> None:
-    """Refuse, before anything is loaded, output files that cannot be or must not be written."""
+def check_outputs(settings: Settings) -> None:
+    """Refuse output files that cannot be written or would overwrite an input. Called before anything is loaded."""
     inputs = [settings.model, *settings.data, *settings.input]
     inputs += [f for f in (settings.tokenizer, settings.template, settings.prompt_file) if f]
     if settings.trace:
         outfile.check_target(settings.trace, inputs, "--trace")
     for text in settings.dump:
         outfile.check_target(Dump.parse(text).path, inputs, "--dump")
-    looks = settings.check or settings.nan_check or settings.dump or settings.check_resize
-    if looks and (settings.timings or settings.trace):
+    checks = settings.check or settings.nan_check or settings.dump or settings.check_resize
+    if checks and (settings.timings or settings.trace):
         raise UsageError("times measured while checking mean nothing: --timings and --trace need a run of their own")
 
 
-def _save(path: Path, array: Array) -> None:
-    import io
-
+def save_array(path: Path, array: Array) -> None:
+    """Write a .npy file."""
     data = io.BytesIO()
     np.save(data, array, allow_pickle=False)
     outfile.write(path, data.getvalue())
-
-
-def _rate(tokens: int, ns: int) -> str:
-    return f"{tokens / ns * 1e9:,.1f} tok/s" if ns > 0 else "– tok/s"

@@ -1,4 +1,4 @@
-"""A conversation: messages, the chat template that makes text of them, and which tokens of it are new."""
+"""Chat: the messages of a conversation, the template that renders them as text, and the tokens still to be run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LIMIT_S = 5.0
 
 
 class Template:
-    """A chat template, rendered in a process of its own (see template_worker.py)."""
+    """A chat template. It is rendered in a child process (template_worker.py)."""
 
     def __init__(self, source: str, where: str, variables: Mapping[str, Any] | None = None) -> None:
         self.source, self.where, self.variables = source, where, dict(variables or {})
         self._process: subprocess.Popen[str] | None = None
 
     def render(self, messages: Sequence[Mapping[str, str]], *, reply: bool = True, limit_s: float = LIMIT_S) -> str:
-        """The conversation as text, ending where the model is to go on if `reply`."""
+        """Render the conversation as text. With `reply`, the text ends where the model's reply begins."""
         request = {
             "template": self.source,
             "messages": list(messages),
@@ -36,8 +36,8 @@ class Template:
             **self.variables,
         }
         process = self._process = self._process or _start()
-        late = threading.Timer(limit_s, process.kill)
-        late.start()
+        timer = threading.Timer(limit_s, process.kill)
+        timer.start()
         line = ""
         try:
             assert process.stdin
@@ -48,11 +48,11 @@ class Template:
         except OSError:
             pass
         finally:
-            ended = late.is_alive()
-            late.cancel()
+            in_time = timer.is_alive()
+            timer.cancel()
         if not line:
             self.close()
-            why = "ended its process" if ended else f"did not end within {limit_s:g} s"
+            why = "ended its process" if in_time else f"did not end within {limit_s:g} s"
             raise FormatError(f"the chat template {why} ({self.where})")
         answer = json.loads(line)
         if "error" in answer:
@@ -60,7 +60,7 @@ class Template:
         return str(answer["text"])
 
     def close(self) -> None:
-        """End the process."""
+        """End the child process."""
         if self._process:
             self._process.kill()
             self._process.communicate()
@@ -68,8 +68,8 @@ class Template:
 
 
 def _start() -> subprocess.Popen[str]:
-    # A group of its own: Ctrl-C is for us.
-    alone: dict[str, Any] = {"start_new_session": True} if os.name == "posix" else {"creationflags": 0x200}
+    # In a process group of its own, so that the terminal does not send Ctrl-C to the child.
+    new_group: dict[str, Any] = {"start_new_session": True} if os.name == "posix" else {"creationflags": 0x200}
     return subprocess.Popen(
         [sys.executable, "-P", str(Path(__file__).with_name("template_worker.py"))],
         stdin=subprocess.PIPE,
@@ -77,14 +77,14 @@ def _start() -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
         encoding="utf-8",
-        **alone,
+        **new_group,
     )
 
 
 def find_template(tokenizer: Tokenizer, given: str | None = None) -> Template:
-    """The template at `given`, else chat_template.jinja or the one in tokenizer_config.json beside the tokenizer.
+    """Find the chat template: at `given`, else in chat_template.jinja or tokenizer_config.json beside the tokenizer.
 
-    A JSON file, such as a tokenizer_config.json, is looked into for its `chat_template`.
+    If `given` is a JSON file, its field `chat_template` is the template.
     """
     variables = {name: tokenizer.special(name) or "" for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     path = Path(given) if given else beside(tokenizer.path, "chat_template.jinja")
@@ -97,9 +97,10 @@ def find_template(tokenizer: Tokenizer, given: str | None = None) -> Template:
         if path.suffix == ".json":
             text = _field(text, path)
         return Template(text, str(path), variables)
-    found = _default(tokenizer.config.get("chat_template"))
-    if found is not None:
-        return Template(found, f"chat_template of {Path(tokenizer.path).with_name('tokenizer_config.json')}", variables)
+    source = _default(tokenizer.config.get("chat_template"))
+    if source is not None:
+        where = f"chat_template of {Path(tokenizer.path).with_name('tokenizer_config.json')}"
+        return Template(source, where, variables)
     places = " and ".join(map(str, folders(tokenizer.path)))
     raise FormatError(
         f"no chat template: tried chat_template.jinja, tokenizer_config.json (in {places})",
@@ -112,33 +113,35 @@ def _field(text: str, path: Path) -> str:
         content = json.loads(text)
     except (ValueError, RecursionError):
         raise FormatError(f"not valid JSON ({path})") from None
-    found = _default(content.get("chat_template")) if isinstance(content, dict) else None
-    if found is None:
+    source = _default(content.get("chat_template")) if isinstance(content, dict) else None
+    if source is None:
         raise FormatError(f"it has no chat_template ({path})")
-    return found
+    return source
 
 
-def _default(found: object) -> str | None:
-    """The text of a `chat_template` field, which may hold several by name."""
-    if isinstance(found, list):
-        found = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}.get("default")
-    return found if isinstance(found, str) else None
+def _default(templates: object) -> str | None:
+    """The template in a `chat_template` field: a string, or the default one of a list of named templates."""
+    if isinstance(templates, list):
+        templates = next(
+            (t.get("template") for t in templates if isinstance(t, dict) and t.get("name") == "default"), None
+        )
+    return templates if isinstance(templates, str) else None
 
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages so far, and the text that the session's KV cache stands for."""
+    """The messages so far, and the text that is in the session's KV cache."""
 
     session: Session
     tokenizer: Tokenizer
     template: Template
     messages: list[dict[str, str]] = field(default_factory=list)
-    dropped: int = 0  # messages forgotten because the context was full
-    _text: str = ""
-    _pending: list[int] = field(default_factory=list)
+    dropped: int = 0  # messages removed because the context was full
+    _text: str = ""  # the rendered conversation up to the end of the last reply; empty if it must be compared by tokens
+    _pending: list[int] = field(default_factory=list)  # tokens of the last reply that are not in the KV cache yet
 
     def ask(self, content: str) -> list[int]:
-        """Add a question; the tokens to prefill for it. What the KV cache holds already is not run again."""
+        """Add a question. Returns the tokens to prefill: those that are not in the KV cache yet."""
         self.messages.append({"role": "user", "content": content})
         text = self.template.render(self.messages)
         if self._text and text.startswith(self._text):
@@ -152,32 +155,34 @@ class Conversation:
         return new
 
     def answered(self, reply: Reply, text: str) -> None:
-        """Add what the model said."""
+        """Add the model's reply."""
         self.messages.append({"role": "assistant", "content": text})
         self._text += self.tokenizer.decode(reply.ids)
         self._pending = reply.pending
 
     def withdraw(self) -> None:
-        """Take a question back whose prefill was stopped; the next finds out what of it the KV cache holds."""
+        """Remove the last question, whose prefill was stopped. Some of its tokens may be in the KV cache; the next
+        `ask` compares tokens to find out."""
         del self.messages[-1]
         self._text, self._pending = "", []
 
     def reset(self) -> None:
-        """Forget everything but the system message."""
+        """Remove all messages but the system message."""
         self.messages = [m for m in self.messages if m["role"] == "system"]
         self._text, self._pending = "", []
         self.session.rewind(0)
 
     def _from_common_prefix(self, text: str) -> list[int]:
-        ids = self.tokenizer.encode_plain(text)
-        have = self.session.ids
-        same = next((i for i, (a, b) in enumerate(zip(ids, have, strict=False)) if a != b), min(len(ids), len(have)))
-        same = min(same, len(ids) - 1)  # the last token is run in any case: its logits are needed
-        self.session.rewind(max(same, 0))
-        return ids[max(same, 0) :]
+        """Rewind to the longest prefix that text and KV cache share; returns the tokens after it."""
+        ids, cached = self.tokenizer.encode_plain(text), self.session.ids
+        pairs = zip(ids, cached, strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(cached)))
+        same = max(min(same, len(ids) - 1), 0)  # the last token is always run, because its logits are needed
+        self.session.rewind(same)
+        return ids[same:]
 
     def _shorter(self, tokens: int) -> str:
-        """The conversation without its oldest question and answer."""
+        """Remove the oldest question and answer; returns the conversation as text."""
         first = next((i for i, m in enumerate(self.messages) if m["role"] != "system"), 0)
         if len(self.messages) - first < 3:
             del self.messages[-1]

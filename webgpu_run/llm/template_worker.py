@@ -1,7 +1,10 @@
-"""The process that renders chat templates: a template is a program from elsewhere, so it runs in jinja2's sandbox, in a
-process of its own with little memory, which the caller can end.
+"""A process that renders chat templates.
 
-One JSON object a line comes in (`template`, `messages`, its other variables), one goes out (`text` or `error`).
+A chat template is a program that someone else wrote. It runs in jinja2's sandbox, and in a process of its own with a
+memory limit, which the caller can kill.
+
+Each line of stdin is a JSON object (`template`, `messages` and other variables of the template). Each line of stdout
+is a JSON object with `text` or `error`.
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 MEMORY = 512 << 20
-LONGEST = 4 << 20  # characters of a rendered conversation
+LONGEST = 4 << 20  # characters of a rendered conversation, at most
 
 
 def render(source: str, variables: dict[str, Any]) -> str:
-    """The text of a conversation, as chat templates written for Hugging Face's library expect it."""
+    """Render a conversation, with the environment that Hugging Face's chat templates expect."""
     from jinja2.exceptions import TemplateError
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -32,13 +35,13 @@ def render(source: str, variables: dict[str, Any]) -> str:
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    text, size = [], 0
+    parts, size = [], 0
     for part in environment.from_string(source).generate(**variables):
-        text.append(part)
+        parts.append(part)
         size += len(part)
         if size > LONGEST:
             raise TemplateError(f"it wrote more than {LONGEST:,} characters")
-    return "".join(text)
+    return "".join(parts)
 
 
 def _answer(line: str) -> dict[str, str]:
@@ -52,7 +55,7 @@ def _answer(line: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

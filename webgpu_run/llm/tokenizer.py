@@ -1,4 +1,4 @@
-"""Text to token ids and back: tokenizer.json, SentencePiece or tiktoken, found beside the model or given."""
+"""Tokenizers: tokenizer.json, SentencePiece and tiktoken files, named by the user or found beside the model."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LLAMA3_SPECIALS = (
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """One tokenizer, whatever its file; `config` is what the JSON files beside it say."""
+    """A tokenizer of any kind. `config` is the content of the JSON files beside it."""
 
     path: str
     kind: str
     size: int
-    encode_plain: Callable[[str], list[int]]  # special tokens in the text are recognized, none are added
-    encode_prompt: Callable[[str], list[int]]  # with what the tokenizer puts around a text, such as BOS
-    decode: Callable[[Sequence[int]], str]  # special tokens left out; a broken character is U+FFFD
+    encode_plain: Callable[[str], list[int]]  # recognizes special tokens in the text, adds none
+    encode_prompt: Callable[[str], list[int]]  # adds the tokens that a prompt starts with, such as BOS
+    decode: Callable[[Sequence[int]], str]  # omits special tokens; an incomplete character becomes U+FFFD
     id_of: Callable[[str], int | None]
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,18 +47,18 @@ class Tokenizer:
         return value if isinstance(value, str) else None
 
     def eos_ids(self) -> frozenset[int]:
-        """Where a text ends, as far as the files beside the tokenizer say."""
-        ids = self.config.get("eos_token_id")
-        found = {i for i in (ids if isinstance(ids, list) else [ids]) if isinstance(i, int)}
+        """The end-of-text ids that the files beside the tokenizer name."""
+        listed = self.config.get("eos_token_id")
+        ids = {i for i in (listed if isinstance(listed, list) else [listed]) if isinstance(i, int)}
         text = self.special("eos_token")
-        known = self.id_of(text) if text else None
-        return frozenset(found | ({known} if known is not None else set()))
+        token = self.id_of(text) if text else None
+        return frozenset(ids | ({token} if token is not None else set()))
 
 
 class TextStream:
-    """Ids in, text out as soon as it is whole: a character whose bytes span tokens waits for its last one."""
+    """Decodes a stream of ids. A character whose bytes span several tokens appears when its last byte has arrived."""
 
-    LONGEST = 64  # a run of tokens that never becomes text is given as it is, so that decoding stays linear
+    LONGEST = 64  # tokens that wait for a complete character, at most; keeps decoding linear in the number of tokens
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
         self._decode = decode
@@ -66,16 +66,16 @@ class TextStream:
         self._start = self._shown = 0
 
     def push(self, token: int) -> str:
-        """The text that this token completes."""
+        """Add a token; returns the text that it completes."""
         self._ids.append(token)
         return self._take(final=len(self._ids) - self._shown >= self.LONGEST)
 
     def finish(self) -> str:
-        """What was held back; a character that stayed incomplete becomes U+FFFD."""
+        """The rest of the text. A character that stayed incomplete becomes U+FFFD."""
         return self._take(final=True)
 
     def _take(self, *, final: bool) -> str:
-        # Decoded together with the tokens before them: a decoder may join or strip at the start of what it is given.
+        # New tokens are decoded together with the tokens before them, because a decoder may strip a leading space.
         before = self._decode(self._ids[self._start : self._shown])
         now = self._decode(self._ids[self._start :])
         if len(now) <= len(before) or (now.endswith("\ufffd") and not final):
@@ -85,32 +85,34 @@ class TextStream:
 
 
 class StopStrings:
-    """Lets text through up to the first stop string; what may be the start of one is held back."""
+    """Passes text through up to the first stop string. Text that may be the start of a stop string is kept back."""
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = [s for s in stops if s]
-        self._held = ""
+        self._pending = ""
         self.found = ""
 
     def push(self, text: str) -> str:
-        self._held += text
-        hits = [(at, s) for s in self._stops if (at := self._held.find(s)) >= 0]
+        """Add text; returns the text that is certainly not part of a stop string."""
+        self._pending += text
+        hits = [(at, s) for s in self._stops if (at := self._pending.find(s)) >= 0]
         if hits:
             at, self.found = min(hits)
-            out, self._held = self._held[:at], ""
+            out, self._pending = self._pending[:at], ""
             return out
-        keep = max((n for s in self._stops for n in range(1, len(s)) if self._held.endswith(s[:n])), default=0)
-        out = self._held[: len(self._held) - keep]
-        self._held = self._held[len(out) :]
+        keep = max((n for s in self._stops for n in range(1, len(s)) if self._pending.endswith(s[:n])), default=0)
+        out = self._pending[: len(self._pending) - keep]
+        self._pending = self._pending[len(out) :]
         return out
 
     def finish(self) -> str:
-        out, self._held = self._held, ""
+        """The rest of the text, which turned out not to be a stop string."""
+        out, self._pending = self._pending, ""
         return out
 
 
 def find(model: str | os.PathLike[str], given: str | None = None) -> Tokenizer:
-    """The tokenizer at `given` (a file or a folder), else the one beside the model."""
+    """Find and load the tokenizer at `given`, a file or a folder, or beside the model."""
     if given and not os.path.isdir(given):
         if not os.path.isfile(given):
             raise FormatError(f"no such tokenizer ({given})")
@@ -128,7 +130,7 @@ def find(model: str | os.PathLike[str], given: str | None = None) -> Tokenizer:
 
 
 def load(path: Path) -> Tokenizer:
-    """The tokenizer in this file; its kind is told from its content."""
+    """Load a tokenizer file. Its content decides its kind."""
     try:
         head = path.open("rb").read(4096)
         config = _config(path)
@@ -157,9 +159,12 @@ def load(path: Path) -> Tokenizer:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """What the JSON files beside a tokenizer say, the first of them last; a prefix of its name is theirs too."""
+    """The JSON files beside a tokenizer, merged; the first of CONFIGS wins.
+
+    Next to `small.tokenizer.json`, their names start with `small.` too.
+    """
     prefix = path.name[: -len("tokenizer.json")] if path.name.endswith("tokenizer.json") else ""
-    found: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for name in reversed(CONFIGS):
         file = beside(path, prefix + name)
         if file:
@@ -168,33 +173,33 @@ def _config(path: Path) -> dict[str, Any]:
             except (ValueError, RecursionError) as error:
                 raise FormatError(f"not valid JSON: {error} ({file})") from None
             if isinstance(content, dict):
-                found |= {key: value for key, value in content.items() if value is not None}
-    return found
+                config |= {key: value for key, value in content.items() if value is not None}
+    return config
 
 
 def _tokenizers(path: Path, config: Mapping[str, Any]) -> Tokenizer:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import tokenizers
 
-    made = tokenizers.Tokenizer.from_file(str(path))
-    made.no_truncation()
-    made.no_padding()
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
 
     def encode_prompt(text: str) -> list[int]:
-        ids = list(made.encode(text).ids)
+        ids = list(tokenizer.encode(text).ids)
         bos = config.get("bos_token")
         text_of_bos = bos.get("content") if isinstance(bos, dict) else bos
-        first = made.token_to_id(text_of_bos) if isinstance(text_of_bos, str) else None
+        first = tokenizer.token_to_id(text_of_bos) if isinstance(text_of_bos, str) else None
         return [first, *ids] if config.get("add_bos_token") and first is not None and ids[:1] != [first] else ids
 
     return Tokenizer(
         str(path),
         "tokenizers",
-        made.get_vocab_size(),
-        lambda text: list(made.encode(text, add_special_tokens=False).ids),
+        tokenizer.get_vocab_size(),
+        lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
         encode_prompt,
-        lambda ids: str(made.decode(list(ids), skip_special_tokens=True)),
-        made.token_to_id,
+        lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True)),
+        tokenizer.token_to_id,
         config,
     )
 
@@ -205,23 +210,29 @@ def _sentencepiece(path: Path, config: Mapping[str, Any]) -> Tokenizer:
     except ImportError:
         hint = "pip install 'webgpu-run[sentencepiece]'"
         raise UnsupportedError(f"a SentencePiece tokenizer needs sentencepiece ({path})", hint=hint) from None
-    made = sentencepiece.SentencePieceProcessor()
-    made.LoadFromSerializedProto(path.read_bytes())
-    size, bos, eos = made.GetPieceSize(), made.bos_id(), made.eos_id()
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(path.read_bytes())
+    size, bos, eos = processor.GetPieceSize(), processor.bos_id(), processor.eos_id()
     adds = bool(config.get("add_bos_token", bos >= 0))
-    specials = {made.IdToPiece(i): i for i in range(size) if made.IsControl(i)}
+    specials = {processor.IdToPiece(i): i for i in range(size) if processor.IsControl(i)}
 
     def decode(ids: Sequence[int]) -> str:
-        known = [i for i in ids if 0 <= i < size and not made.IsControl(i)]
-        text = str(made.DecodeIds(known))
-        # SentencePiece drops the space before the first word, which a text that goes on must keep.
-        return f" {text}" if known and made.IdToPiece(known[0]).startswith("▁") and not text.startswith(" ") else text
+        known = [i for i in ids if 0 <= i < size and not processor.IsControl(i)]
+        text = str(processor.DecodeIds(known))
+        # SentencePiece drops the space before the first word, but a continuation needs it.
+        return (
+            f" {text}" if known and processor.IdToPiece(known[0]).startswith("▁") and not text.startswith(" ") else text
+        )
 
     def encode(text: str) -> list[int]:
         out: list[int] = []
         for part in _split(text, specials):
-            out += [specials[part]] if part in specials else made.EncodeAsIds(part)
+            out += [specials[part]] if part in specials else processor.EncodeAsIds(part)
         return out
+
+    def id_of(text: str) -> int | None:
+        token = specials.get(text, processor.PieceToId(text))
+        return None if token == processor.unk_id() and text not in specials else token
 
     return Tokenizer(
         str(path),
@@ -230,7 +241,9 @@ def _sentencepiece(path: Path, config: Mapping[str, Any]) -> Tokenizer:
         encode,
         lambda text: ([bos] if adds and bos >= 0 else []) + encode(text),
         decode,
-        lambda text: specials.get(text, made.PieceToId(text) if made.PieceToId(text) != made.unk_id() else None),
+        lambda text: specials.get(
+            text, processor.PieceToId(text) if processor.PieceToId(text) != processor.unk_id() else None
+        ),
         {**({"eos_token_id": eos} if eos >= 0 else {}), **config},
     )
 
@@ -255,14 +268,14 @@ def _tiktoken(path: Path, config: Mapping[str, Any]) -> Tokenizer:
     else:
         names = [*_LLAMA3_SPECIALS, *(f"<|reserved_{i}|>" for i in range(2, 247))]
         specials = {name: len(ranks) + i for i, name in enumerate(names)}
-    made = tiktoken.Encoding(path.stem, pat_str=_LLAMA3, mergeable_ranks=ranks, special_tokens=specials)
+    encoding = tiktoken.Encoding(path.stem, pat_str=_LLAMA3, mergeable_ranks=ranks, special_tokens=specials)
     bos = specials.get("<|begin_of_text|>")
     ends = [i for name, i in specials.items() if name in ("<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")]
     known = {*ranks.values(), *specials.values()}
     skip = set(specials.values())
 
     def encode(text: str) -> list[int]:
-        return list(made.encode(text, allowed_special="all"))
+        return list(encoding.encode(text, allowed_special="all"))
 
     return Tokenizer(
         str(path),
@@ -270,7 +283,7 @@ def _tiktoken(path: Path, config: Mapping[str, Any]) -> Tokenizer:
         max(known) + 1,
         encode,
         lambda text: ([bos] if bos is not None and config.get("add_bos_token", True) else []) + encode(text),
-        lambda ids: made.decode_bytes([i for i in ids if i in known and i not in skip]).decode("utf-8", "replace"),
+        lambda ids: encoding.decode_bytes([i for i in ids if i in known and i not in skip]).decode("utf-8", "replace"),
         lambda text: specials.get(text, ranks.get(text.encode())),
         {"eos_token_id": ends, **config},
     )
