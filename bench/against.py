@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""This version beside an earlier one of this repository, in turns, call by call, on one model: ratios of one run.
+"""Compares this version with an earlier one of this repository on one model, call by call, in one run.
 
     python bench/against.py 29d9765 SmolLM2.pte --lens 16,64 --rounds 5
 
-The earlier revision is checked out into a temporary worktree. Each version has a process that loads the model once;
-then, test by test and round by round, both make the same call one after the other: a prefill from numpy array to numpy
-array, a decode as the version itself makes greedy replies (before there were any: logits, and the largest of them).
-What disturbs the machine for longer than a call disturbs both.
+The earlier revision is checked out into a temporary worktree. Each version loads the model once, in its own process.
+Then, test by test and round by round, both make the same call, one after the other: a prefill from numpy array to numpy
+array, or a decode as that version makes greedy replies (the first versions: logits, and their argmax on the host).
+Whatever disturbs the machine for longer than a call disturbs both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def logits(ids, position):
     return model.run([np.asarray([ids]), np.asarray([position])])[0]
 
 def said(position, times):
-    # ids that follow as many ones; the first comes from the prefill
+    # greedy ids after a prompt of ones; the first id comes from the prefill
     if session:
         session.rewind(0)
         yield from Reply(session, [1] * position, Sampler(), limit=times + 1)
@@ -77,7 +77,7 @@ class Version:
         )
 
     def seconds(self, seq: int, pos: int, times: int) -> float:
-        """Of a prefill of `seq` tokens, or of so many decode steps of one."""
+        """The time of a prefill of `seq` tokens, or, if `seq` is 1, of `times` decode steps."""
         assert self.process.stdin
         assert self.process.stdout
         print(seq, pos, times, file=self.process.stdin, flush=True)
@@ -105,23 +105,23 @@ def main() -> None:
     ap.add_argument("revision", help="the earlier version: anything git understands")
     ap.add_argument("model", type=Path)
     ap.add_argument("--lens", default="16,64", help="prefill lengths (default: 16,64)")
-    ap.add_argument("--steps", type=int, default=12, help="decode steps a turn (default: 12)")
-    ap.add_argument("--rounds", type=int, default=5, help="turns each (default: 5)")
+    ap.add_argument("--steps", type=int, default=12, help="decode steps per round (default: 12)")
+    ap.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
     args = ap.parse_args()
     tests = {f"pp{n}": (int(n), 0, 1) for n in args.lens.split(",")} | {"tg": (1, 5, args.steps)}
     with ExitStack() as stack:
         versions = [Version(tree, args.model) for tree in (stack.enter_context(worktree(args.revision)), ROOT)]
         for version in versions:
             stack.callback(version.close)
-        print(f"| test | {args.revision} t/s | now t/s | ratio, median | each turn |\n|---|---:|---:|---:|---|")
+        print(f"| test | {args.revision} t/s | now t/s | ratio, median | each round |\n|---|---:|---:|---:|---|")
         for name, call in tests.items():
-            turns = []
+            pairs = []
             for _ in range(args.rounds):
                 for version in versions:
-                    version.seconds(*call)  # brings it back to this shape, after the other's turn
-                turns.append([version.seconds(*call) for version in versions])
-            before, after = (call[0] * call[2] / statistics.median(column) for column in zip(*turns, strict=True))
-            ratios = [a / b for a, b in turns]
+                    version.seconds(*call)  # untimed: brings this version back to the shape
+                pairs.append([version.seconds(*call) for version in versions])
+            before, after = (call[0] * call[2] / statistics.median(column) for column in zip(*pairs, strict=True))
+            ratios = [a / b for a, b in pairs]
             each = ", ".join(f"{r:.3g}" for r in ratios)
             print(f"| {name} | {before:.2f} | {after:.1f} | {statistics.median(ratios):.3g}× | {each} |", flush=True)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Beside llama.cpp, with the same model, on the same adapter, in one run: rounds of webgpu-bench and llama-bench.
+"""Compares with llama.cpp: the same model on the same adapter, in rounds of webgpu-bench and llama-bench.
 
     python bench/llama.py SmolLM2.pte SmolLM2.gguf --llama-bench PATH --out bench/results/llama.jsonl
 
-llama-bench is one that was built with Vulkan. It runs twice a round: on its first Vulkan device, which must be the one
-that we run on, and on the processor itself. Both files hold the same weights in 4 bits, each rounded in its own way.
+llama-bench must be built with Vulkan. It runs twice per round: on its first Vulkan device, which must be our adapter,
+and on the CPU itself. Both files hold the same weights in 4 bits, each quantized in its own format.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ OURS, VULKAN, CPU = "webgpu-run", "llama.cpp, Vulkan", "llama.cpp, CPU"
 
 
 def lines(command: Sequence[str | Path]) -> list[dict[str, object]]:
-    # llama.cpp leaves out Vulkan devices that are processors unless they are asked for
+    # llama.cpp ignores Vulkan devices that are CPUs unless they are named
     env = {"XDG_RUNTIME_DIR": tempfile.gettempdir(), "GGML_VK_VISIBLE_DEVICES": "0", **os.environ}
     done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def ours(model: Path, tests: Sequence[str]) -> dict[str, float]:
-    """Tokens a second of each test."""
+    """Tokens per second of each test."""
     bench = (sys.executable, "-m", "webgpu_run.cli.bench", model, *tests, "-r", "3", "-w", "1", "-o", "jsonl", "-q")
     return {str(row["test"]): float(row["mean"]) for row in lines(bench)}  # type: ignore[arg-type]
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--lens", default="16,64,256", help="prefill lengths (default: 16,64,256)")
     parser.add_argument("--steps", default="16", help="tokens to decode (default: 16)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="JSON lines: a row a test and runner, with every round")
+    parser.add_argument("--out", type=Path, help="JSON lines: one row per test and runner, with every round")
     args = parser.parse_args()
     tests = ("-p", args.lens, "-n", args.steps)
     rounds = [
@@ -63,7 +63,7 @@ def main() -> None:
         for _ in range(args.rounds)
     ]
     rows = []
-    print(f"| test | {OURS} t/s | {VULKAN} | of it | {CPU} | of it |\n|---|---:|---:|---|---:|---|")
+    print(f"| test | {OURS} t/s | {VULKAN} | ratio | {CPU} | ratio |\n|---|---:|---:|---|---:|---|")
     for test in rounds[0][OURS]:
         mine, *others = ([r[who][test] for r in rounds] for who in (OURS, VULKAN, CPU))
         cells = [f"{statistics.median(mine):.1f}"]

@@ -1,12 +1,12 @@
-"""Our 4-bit linear beside onnxruntime's MatMulNBits and numpy, at the same shapes, on the same machine, in one run.
+"""Compares our 4-bit linear with onnxruntime's MatMulNBits and numpy, at the same shapes, in one run.
 
-    pip install onnxruntime onnx                       # beside webgpu-run
+    pip install onnxruntime onnx                       # into the environment of webgpu-run
     python bench/peers.py --out bench/results/peers.jsonl
-    python bench/peers.py --webgpu-python VENV/bin/python    # also onnxruntime-webgpu, from an environment of its own
+    python bench/peers.py --webgpu-python VENV/bin/python    # also onnxruntime-webgpu, from its own environment
 
-Peers take turns, repeat by repeat, so that what disturbs the machine disturbs all of them alike. Every output is
-compared with a float64 product: a peer that is wrong has no time. Ratios of one run mean something on a shared machine,
-where times do not.
+Peers alternate, repeat by repeat, so that whatever disturbs the machine disturbs all of them. Every output is compared
+with a float64 product, and a peer whose output is wrong gets no time. On a shared machine, look at the ratios of one
+run rather than at times.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def with_onnxruntime(x: Array, w: Array, scales: Array, provider: str, accuracy:
 
 
 def with_ours(device: Any, x: Array, w: Array, scales: Array) -> tuple[Once, Once, str]:
-    """Ours by the wall (upload, dispatch, readback) and on the GPU alone, and the route."""
+    """Our wall time (upload, dispatch, readback), our GPU time, and the route."""
     from webgpu_run.debug.single_op import Builder
     from webgpu_run.gpu.callstats import CallStats
 
@@ -136,7 +136,7 @@ def child(args: argparse.Namespace) -> None:
                 off = error(once()[1], x.astype(np.float64) @ dense(w, scales).T)
                 good = off < TOLERANCE["f32"]
                 found[name] = {"error": off, "seconds": [once()[0] for _ in range(args.repeat)] if good else None}
-            except Exception as problem:  # whatever it is, it is the finding
+            except Exception as problem:  # any failure is a result
                 found[name] = {"problem": " ".join(str(problem).split())[:200]}
     print(json.dumps(found))
 
@@ -155,7 +155,7 @@ def webgpu_peer(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Every shape; what is measured is shown, and in the file, at once."""
+    """Measure every shape; each result is printed and written at once."""
     from webgpu_run.bench.rows import facts, summary
     from webgpu_run.bench.stats import ratio
     from webgpu_run.gpu.device import open_device
@@ -176,7 +176,7 @@ def measure(args: argparse.Namespace) -> None:
                     once = with_onnxruntime(x, w, scales, "CPUExecutionProvider", level)
                     peers[f"onnxruntime CPU, {name}"] = (once, precision)
                 except ImportError:
-                    print("onnxruntime and onnx are not installed: left out", file=sys.stderr)
+                    print("onnxruntime or onnx is not installed, so it is not measured", file=sys.stderr)
             samples: dict[str, list[float]] = {name: [] for name in peers}
             errors = {name: error(once()[1], want) for name, (once, _) in peers.items()}
             wrong = [name for name, off in errors.items() if not off < TOLERANCE[peers[name][1]]]
@@ -226,7 +226,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="JSON lines")
-    parser.add_argument("--device", help="as of webgpu-run")
+    parser.add_argument("--device", help="as for webgpu-run")
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--webgpu-python", help="a Python that has onnxruntime-webgpu, onnx and numpy")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -1,8 +1,8 @@
-"""Redraws the figures of the README from bench/results: pages and pictures of models and of loading, and tables.
+"""Draws the figures of the README again from bench/results: pages, pictures and tables.
 
-    python bench/redraw.py             # pages and pictures into docs/, tables to stdout
+    python bench/redraw.py             # pages and pictures go to docs/, tables to stdout
 
-Pictures need Chromium; without one the pages are still written.
+Pictures need Chromium; without it only the pages are written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def picture(source: Path, target: Path, height: int) -> None:
 
 
 def peers(rows: list[dict[str, Any]]) -> None:
-    """A line a shape: how many times as long as ours each peer takes."""
+    """One line per shape: how many times as long as ours each peer takes."""
     names = list(dict.fromkeys(row["peer"] for row in rows))
     print("| M×K×N | ours, µs | " + " | ".join(name for name in names if name != "ours") + " |")
     print("|---|---:|" + "---:|" * (len(names) - 1))
@@ -58,7 +58,7 @@ def peers(rows: list[dict[str, Any]]) -> None:
         print(f"| {'×'.join(map(str, shape))} | {by['ours']['median']:,.0f} | {' | '.join(cells)} |")
 
 
-PAGES = {"model": (page, 1330), "load": (load_page, 780)}  # and what is seen of them in a picture
+PAGES = {"model": (page, 1330), "load": (load_page, 780)}  # and the height of their picture
 TABLES: dict[str, View] = {"model": MODEL, "load": LOAD, "linear": LINEARS}
 
 

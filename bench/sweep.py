@@ -1,13 +1,13 @@
-"""The sweeps behind the figures in the README: every length at every depth, three times over.
+"""Makes the sweeps behind the figures in the README: every length at every depth, three times.
 
     python bench/sweep.py                        # the bundled model
     python bench/sweep.py model.pte              # another one
     python bench/sweep.py model.pte -- -p 64 -r 9    # options of webgpu-bench after --
-    python bench/sweep.py --name smollm2 --only-compare    # of results that are there
+    python bench/sweep.py --name smollm2 --only-compare    # of existing results
 
-Rows go to bench/results/NAME.jsonl (NAME.2.jsonl and NAME.3.jsonl for the repeated sweeps) as they finish, what the
-adapter can do to roofline.jsonl. The sweeps are then compared with each other: what differs between them is noise that
-the printed intervals ought to cover.
+Rows go to bench/results/NAME.jsonl (NAME.2.jsonl and NAME.3.jsonl for the repeated sweeps) as they finish, and the
+limits of the adapter go to roofline.jsonl. Then the sweeps are compared with each other: differences between them are
+noise, which the printed intervals should cover.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def agreement(paths: list[Path]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path)
-    parser.add_argument("--name", help="of the result files; by default the model's")
+    parser.add_argument("--name", help="name of the result files; by default that of the model")
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--only-compare", action="store_true", help="measure nothing, compare what is there")
+    parser.add_argument("--only-compare", action="store_true", help="compare existing results without measuring")
     mine, theirs = sys.argv[1:], []
     if "--" in mine:
         at = mine.index("--")

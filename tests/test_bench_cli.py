@@ -76,10 +76,9 @@ def test_small_models_run_in_one_thread_of_a_software_driver() -> None:
 
 @GROUP
 def test_only_warnings_on_stderr(run: tuple[Result, Path]) -> None:
-    """And how often each test ran."""
-    rounds, *warnings = run[0].err.splitlines()
-    assert rounds == "3 rounds of 6 tests"
-    assert all(line.startswith("warning: ") for line in warnings)
+    """And how often each test ran. (A busy machine is a warning as well.)"""
+    rest = [line for line in run[0].err.splitlines() if not line.startswith("warning: ")]
+    assert rest == ["3 rounds of 6 tests"]
 
 
 @GROUP

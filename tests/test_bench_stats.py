@@ -75,20 +75,20 @@ def test_two_runs_agree_as_often_as_they_say(memory: float, count: int, most: fl
     """Two runs one after the other, from one series."""
     rng = random.Random(2)
     both = (noise(rng, 2 * count, memory) for _ in range(1000))
-    assert sum(ratio(x[:count], x[count:]).certain for x in both) / 1000 < most
+    assert sum(ratio(x[:count], x[count:]).is_significant for x in both) / 1000 < most
 
 
 def test_a_real_difference_is_found() -> None:
     rng = random.Random(3)
     pairs = ((noise(rng, 20, 0), [x * 0.9 for x in noise(rng, 20, 0)]) for _ in range(200))
-    assert sum(ratio(a, b).certain for a, b in pairs) > 180
+    assert sum(ratio(a, b).is_significant for a, b in pairs) > 180
 
 
 def test_ratio() -> None:
     r = ratio([100, 101, 99, 100], [80, 81, 79, 80])
     assert r.value == pytest.approx(0.8, rel=1e-3)
-    assert r.certain
-    assert not ratio([100, 90, 110], [95, 105, 99]).certain
+    assert r.is_significant
+    assert not ratio([100, 90, 110], [95, 105, 99]).is_significant
     assert ratio([2.0], [1.0]).low is None
     assert ratio([2.0, 2.0], [2.0, 2.0]).value == 1.0
 

@@ -1,4 +1,4 @@
-"""Facts that a measurement is worth nothing without: the machine, the driver, the versions, the model."""
+"""What every measurement must record: the machine, the driver, the versions and the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = ("wgpu", "numpy")
 
 
 def machine() -> dict[str, Any]:
-    """The host: its processor, memory, system and how busy it is."""
+    """The host: its processor, memory, operating system and load."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -32,13 +32,13 @@ def machine() -> dict[str, Any]:
     }
 
 
-def busy() -> bool:
-    """More wants to run than there are processors for."""
+def is_busy() -> bool:
+    """Whether the load is more than twice the number of processors."""
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
 
 
 def versions() -> dict[str, str]:
-    """Ours and those of what we stand on."""
+    """Our version, and those of Python and the packages that matter for speed."""
     return {
         "webgpu-run": __version__,
         "python": platform.python_version(),
@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
 
 
 def adapter(device: Device) -> dict[str, Any]:
-    """The adapter, its driver, and which variants of the kernels it gets."""
+    """The adapter, its driver, and its profile."""
     a = device.adapter
     return {
         "name": a.name,
@@ -58,12 +58,12 @@ def adapter(device: Device) -> dict[str, Any]:
         "timestamps": device.timestamps,
         "profile": device.limits.profile.name,
         "tuned": device.tuned,
-        "threads": os.environ.get(THREADS),  # of a software driver, where that was set
+        "threads": os.environ.get(THREADS),  # of a software driver, if it was set
     }
 
 
 def model(program: Program) -> dict[str, Any]:
-    """The file: its name, size, hash, and how many parameters its graphs hold."""
+    """The file: its name, size, hash, and the number of parameters in its graphs."""
     path = Path(program.path)
     return {
         "name": _name(path),
@@ -75,7 +75,7 @@ def model(program: Program) -> dict[str, Any]:
 
 
 def _name(path: Path) -> str:
-    """The file's name; of one that is just called model, what its card is headed with."""
+    """The file's name; for a file called model.pte, the heading of its model card."""
     card = path.parent / "MODEL_CARD.md"
     if path.stem == "model" and card.is_file():
         words = card.read_text(encoding="utf-8").lstrip("# ").split()
@@ -89,9 +89,9 @@ def sha256(path: Path) -> str:
 
 
 def parameters(program: Program) -> int:
-    """Trained numbers: a tied table once, two to a byte where they are 4-bit; no scales, tables of angles or caches."""
+    """The number of trained parameters. Tied tables count once; scales, rotary tables and caches do not count."""
     load_all()
-    found: dict[tuple[int, str | int], int] = {}
+    counts: dict[tuple[int, str | int], int] = {}
     for d, delegate in enumerate(program.method().delegates):
         if delegate.graph is None:
             continue
@@ -103,12 +103,12 @@ def parameters(program: Program) -> int:
                 if tensor.constant < 0 or tensor.mutable or param.role in ("scales", "rotary", "sums"):
                     continue
                 key = (d, delegate.graph.constants[tensor.constant].key or tensor.constant)
-                found[key] = max(found.get(key, 0), param.per_byte * prod(tensor.max_dims))
-    return sum(found.values())
+                counts[key] = max(counts.get(key, 0), param.per_byte * prod(tensor.max_dims))
+    return sum(counts.values())
 
 
 def peak_rss() -> int | None:
-    """The most memory this process has had, in bytes; None where the system does not say."""
+    """Peak memory of this process in bytes; None if the system does not report it."""
     try:
         import resource
     except ImportError:

@@ -1,7 +1,7 @@
-"""`webgpu-bench op --of MODEL.pte`: a model's own linears, by shape and route, against the adapter's nearer limit.
+"""`webgpu-bench op --of MODEL.pte`: a model's linears, by shape and route, compared with the adapter's nearer limit.
 
-They are timed inside the model, by timestamps: alone, a weight would stay in the processor's cache from one run to the
-next, as it never does between two tokens.
+Linears are timed inside the model, with timestamps. Alone, a weight would stay in the CPU's cache from one run to the
+next, which never happens between two tokens.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ REPEAT = 10
 
 @dataclass(slots=True)
 class Linear:
-    """Nodes of one shape and route: what they are, and microseconds of one of them, a sample a call."""
+    """Nodes of one shape and route, with the mean time of one node in microseconds, one sample per call."""
 
     op: str
     route: str
     m: int
     k: int
     n: int
-    nbytes: int  # of weights, input and output, each once
+    nbytes: int  # weights, input and output, each counted once
     count: int = 0
     us: list[float] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Linear:
 
 
 def is_linear(node: Node) -> bool:
-    """Whether the node multiplies rows of its first argument by weights."""
+    """Whether the node multiplies activations by weights."""
     return bool(_weights(node))
 
 
@@ -58,21 +58,20 @@ def _weights(node: Node) -> list[int]:
 
 
 def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> Linear:
-    """The node's shape, and the bytes that have to move whatever the kernel does."""
+    """The node's shape, and the bytes that any kernel would have to move."""
     m, k, n = rows_of(x), x[-1], sum(graph.tensors[v].max_dims[0] for v in _weights(node))
-    fixed = 0
+    constant_nbytes = 0
     for name, v in node.tensors.items():
         tensor = graph.tensors[v]
         if node.op.param(name).role in ("weight", "scales", "bias", "sums"):
-            fixed += prod(tensor.max_dims) * np.dtype(tensor.dtype).itemsize
-    way = "gemv" if m == 1 else "gemm"
-    return Linear(
-        node.op.short, route if route.startswith(way) else f"{way}, {route}", m, k, n, fixed + 4 * m * (k + n)
-    )
+            constant_nbytes += prod(tensor.max_dims) * np.dtype(tensor.dtype).itemsize
+    kind = "gemv" if m == 1 else "gemm"
+    name = route if route.startswith(kind) else f"{kind}, {route}"
+    return Linear(node.op.short, name, m, k, n, constant_nbytes + 4 * m * (k + n))
 
 
 def timed_linears(model: Model, stats: CallStats) -> Iterator[tuple[Linear, int]]:
-    """Every linear of a call that was just made, and the nanoseconds of its dispatches."""
+    """Every linear of the last call, with the GPU time of its dispatches in nanoseconds."""
     times = iter(stats.timed)
     for runner in model.runners:
         by_node: dict[int, int] = {}
@@ -97,7 +96,7 @@ def run_model_ops(
     out: str | None,
     quiet: bool,
 ) -> int:
-    """A row for each shape and route at every length; lengths take turns."""
+    """Measure in rounds, each of which runs every length once; one row per shape and route."""
     program = open_program(of)
     if out:
         outfile.check_target(out, [program.path], "--out")
@@ -105,10 +104,12 @@ def run_model_ops(
     lengths = seq_lens or (reach.largest if reach.exact else 1, *(n for n in LENGTHS if 1 < n <= reach.largest))
     for n in lengths:
         if n > reach.largest or (reach.exact and n != reach.largest):
-            raise UsageError(f"-p {n}: the model takes {'exactly' if reach.exact else 'at most'} {reach.largest}")
+            raise UsageError(
+                f"-p {n}: the model takes {'exactly' if reach.exact else 'at most'} {reach.largest} tokens per call"
+            )
     opened = open_device(device)
     if not opened.timestamps:
-        raise DeviceError("this adapter has no timestamp queries: the time of an op inside a model is not known")
+        raise DeviceError("this adapter has no timestamp queries, so ops inside a model cannot be timed")
     with Progress(quiet=quiet, manual=True) as progress:
         model = open_model(program, opened, progress=progress)
         bench, shared = Bench(model, reach), facts(opened, program)

@@ -1,7 +1,7 @@
-"""`webgpu-bench load`: how long files take to load and how much memory they take, against their size.
+"""`webgpu-bench load`: how long files take to load and how much memory they need, by file size.
 
-Every load is a process of its own: memory that was used once is not given back, and the most that a process had is the
-figure. Files take turns, so that what slows the machine down for a while is in all of them.
+Every load is a new process, because peak memory is a figure of a whole process. A round loads every file once, so that
+a machine that is slower for a while slows down all files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .trials import LengthLimits
 
 
 def once(path: str, device: str | None) -> dict[str, Any]:
-    """Load a file in this process: milliseconds, and the most memory there was."""
+    """Load a file in this process: times in milliseconds, and peak memory."""
     opened = open_device(device)
     base = host.peak_rss()
     start = time.perf_counter()
@@ -67,7 +67,7 @@ def run_load(
     out: str | None,
     quiet: bool,
 ) -> int:
-    """A row a file; no file is loaded when one of them cannot be."""
+    """Measure every file, one row each. No file is loaded if one of them cannot run."""
     programs = [open_program(path) for path in models or (None,)]
     for target, flag in ((out, "--out"), (report, "--report")):
         if target:
@@ -75,18 +75,18 @@ def run_load(
     for program in programs:
         check_method(program.method())
     programs.sort(key=lambda program: program.file_size)
-    opened = open_device(device)  # tunes it: the loads find the result on disk
+    opened = open_device(device)  # tunes the adapter, so that the loads find the result on disk
     shared = [facts(opened, program) for program in programs]
     made: list[list[dict[str, Any]]] = [[] for _ in programs]
     rows: list[Row] = []
     with Progress(quiet=quiet, manual=True) as progress:
         try:
             with sinks(form, out, LOAD, [{**row, "test": _label(row)} for row in shared]) as table:
-                for turn in range(repeat):
+                for number in range(repeat):
                     for i, program in enumerate(programs):
-                        progress(f"round {turn + 1}", i, len(programs))
+                        progress(f"round {number + 1}", i, len(programs))
                         made[i].append(_child(str(program.path), device))
-                        if not turn or i == len(programs) - 1:
+                        if not number or i == len(programs) - 1:
                             progress.close()
                             rows = [_row(m, s) for m, s in zip(made, shared, strict=True) if m]
                             table.show(rows)

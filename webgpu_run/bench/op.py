@@ -1,4 +1,4 @@
-"""`webgpu-bench op`: ops alone, by their own cases, at every live shape and by every route."""
+"""`webgpu-bench op`: single ops on their own test cases, at every live shape and on every route."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_ops(
     out: str | None,
     quiet: bool,
 ) -> int:
-    """A row for each case, live shape and route of the ops named."""
+    """One row for each case, live shape and route of these ops."""
     ops = find(names)
     if out:
         outfile.check_target(out, (), "--out")
@@ -75,7 +75,7 @@ def find(names: Sequence[str]) -> list[Op]:
 
 
 def kinds(device: Device) -> Iterator[tuple[Profile, Device]]:
-    """This adapter, and the same planned for as if it were of another kind: each may take other routes."""
+    """This adapter, also with the profiles of other kinds of adapters, which may choose other routes."""
     mine = device.limits.profile
     yield mine, device
     for profile in (GPU, SOFTWARE, PLAIN):
@@ -92,7 +92,7 @@ def rows(op: Op, device: Device, repeat: int, roof: Roofline | None) -> Iterator
             for profile, other in kinds(device):
                 try:
                     runner, inputs, want = _built(op, case, live, other)
-                except RunError as problem:  # some ops are for one kind of adapter only
+                except RunError as problem:  # some ops exist for one kind of adapter only
                     failed = failed or problem
                     continue
                 ran = True
@@ -109,12 +109,11 @@ def rows(op: Op, device: Device, repeat: int, roof: Roofline | None) -> Iterator
 
 
 def _built(op: Op, case: Case, live: Live, device: Device) -> tuple[Runner, list[Array], list[Array]]:
-    """A runner of the op alone, its inputs at a live shape, and what the reference makes of them."""
-    for positive in (False, True):  # some ops have no value for some numbers
+    """A runner of the op alone, inputs at a live shape, and the reference's outputs."""
+    for positive in (False, True):  # some ops, such as sqrt, need positive inputs
         arrays = arrays_of(op, case, live)
-        arrays |= {
-            name: np.zeros_like(arrays[name]) for name in op.named("cache") if name in arrays
-        }  # as every model has them at the start
+        # caches are zero, as they are when a model is loaded
+        arrays |= {name: np.zeros_like(arrays[name]) for name in op.named("cache") if name in arrays}
         if positive:
             arrays = {n: np.abs(a) + a.dtype.type(1) if a.dtype.kind == "f" else a for n, a in arrays.items()}
         want = op.reference(args_of(op, case, live), arrays) if op.reference else []
@@ -127,7 +126,7 @@ def _built(op: Op, case: Case, live: Live, device: Device) -> tuple[Runner, list
 
 
 def _once(runner: Runner, inputs: Sequence[Array]) -> float:
-    """Microseconds on the GPU; where it has no timestamps, until the outputs are on the host."""
+    """Microseconds on the GPU; without timestamps, until the outputs are on the host."""
     stats = CallStats()
     start = time.perf_counter_ns()
     runner.call(inputs, stats, timed=True)
@@ -136,7 +135,7 @@ def _once(runner: Runner, inputs: Sequence[Array]) -> float:
 
 
 def error(outs: Sequence[Array], want: Sequence[Array]) -> float | None:
-    """The largest difference to the float64 reference, against the largest value of its row."""
+    """The largest difference from the float64 reference, relative to the largest value of its row."""
     worst = None
     for out, ref in zip(outs, want, strict=False):
         a, b = np.asarray(out, np.float64), np.asarray(ref, np.float64)
@@ -188,12 +187,12 @@ def _row(
 
 
 def _shape(op: Op, case: Case, live: Live) -> str:
-    """The live dims of the first argument that is no weight, of others that vary and are not alike, and of a weight."""
+    """Live dims that tell cases apart: the first input, other inputs that vary in their own way, and one weight."""
     dims = {**case.dims, **live}
     names = [n for n in dims if n not in op.outs]
     varying = {n for other in case.live for n in other}
     given = [n for n in names if not is_constant(op, n)]
-    first = {dims[n]: n for n in reversed(given)}  # keys and values are of one shape
+    first = {dims[n]: n for n in reversed(given)}  # show keys and values, which have one shape, once
     shown = [n for i, n in enumerate(given) if not i or (n in varying and first[dims[n]] == n)]
     shown += [n for n in names if is_constant(op, n)][:1]
     return " · ".join(f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown) or "scalar"

@@ -1,4 +1,4 @@
-"""`--report`: one self-contained page of a benchmark. No script, no network: SVG and CSS in the file itself."""
+"""`--report`: one self-contained HTML page of a benchmark, with inline SVG and CSS, no script and no network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The whole page; rows are those of one model on one device, as JSON has them."""
+    """The page for rows of one model on one device."""
     first = rows[0]
     title = f"{first['model']['name']} on {first['device']['name']}"
     size = f"{bytes_text(first['model']['bytes'])} · {params_text(first['model']['params'])} parameters"
@@ -49,13 +49,13 @@ def page(rows: Sequence[Row]) -> str:
         ("Share of the roofline", _roofline(rows)),
     ]
     below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, model_cells)}
-<p class="dim">Times are of one prefill (pp) or of one token (tg). GPU ms: {html.escape(GPU_NOTE)}.</p></div>
+<p class="dim">Times are per prefill (pp) or per token (tg). GPU ms: {html.escape(GPU_NOTE)}.</p></div>
 <div class="plots"><div class="card"><h2>Machine</h2>{_facts(first)}</div>{_adapter(first)}</div>"""
     return _whole(title, size, figures, below, rows)
 
 
 def load_page(rows: Sequence[Row]) -> str:
-    """The page of `webgpu-bench load`: time and memory against the size of the file."""
+    """The page of `webgpu-bench load`: time and memory by file size."""
     device = rows[0]["device"]
 
     def series(name: str, *path: str, unit: float = 1.0) -> Series:
@@ -72,9 +72,9 @@ def load_page(rows: Sequence[Row]) -> str:
         ("Time to load", lines([s for s in times if s.points], "MiB of the file", "s", log="xy")),
         ("Memory", lines([s for s in memory if s.points], "MiB of the file", "MiB", log="xy")),
     ]
-    inside = " On a software adapter the GPU's memory is part of the process's." if device["kind"] == "CPU" else ""
+    inside = " On a software adapter, GPU memory is part of the process." if device["kind"] == "CPU" else ""
     below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, load_cells)}
-<p class="dim">Each load is a process of its own.{inside}</p></div>
+<p class="dim">Each load is a new process.{inside}</p></div>
 <div class="plots"><div class="card"><h2>Machine</h2>{_list(_host(rows[0]))}</div></div>"""
     return _whole(f"Loading on {device['name']}", f"{len(rows)} files", figures, below, rows)
 
@@ -138,7 +138,7 @@ def _decode(rows: Sequence[Row]) -> str:
 
 
 def _growth(rows: Sequence[Row], phase: str) -> str:
-    """Milliseconds by the wall, on the GPU, and of that attention, against the length or the depth."""
+    """Wall time, GPU time, and the part of it that is attention, in ms, by length or depth."""
     found = [r for r in rows if r["phase"] == phase]
     if not found:
         return ""
@@ -155,13 +155,13 @@ def _growth(rows: Sequence[Row], phase: str) -> str:
 
 
 def _part(op: Row) -> str:
-    """What a dispatch is counted as: attention apart from the linears it may be fused with."""
+    """The name a dispatch is counted under: attention is separate from the linears it may be fused with."""
     kernel: str = op.get("kernel", "")
     return kernel if ATTENTION in kernel else op["op"]
 
 
 def _ops(rows: Sequence[Row]) -> str:
-    """A bar a test, the whole of it 100%: which op took how much."""
+    """One bar of 100% per test: the share of each op."""
     totals: dict[str, float] = {}
     for row in rows:
         whole = sum(op["gpu_us"] for op in row["ops"]) or 1.0
@@ -179,7 +179,7 @@ def _ops(rows: Sequence[Row]) -> str:
                 (name, us / whole, f"{name}: {number(us / 1e3)} ms, {us / whole:.1%}") for name, us in by.items() if us
             ]
             made.append(Bar(row["test"], tuple(parts), f"{number(whole / 1e3)} ms"))
-    return bars(made, "share of the GPU time of one prefill, or of one token", 1.0) if made else ""
+    return bars(made, "share of the GPU time per prefill, or per token", 1.0) if made else ""
 
 
 def _roofline(rows: Sequence[Row]) -> str:
@@ -187,16 +187,16 @@ def _roofline(rows: Sequence[Row]) -> str:
     for row in rows:
         share = (row.get("roofline") or {}).get("share")
         if share is not None:
-            about = f"{row['test']}: {share:.1%} of {number(row['roofline']['ideal_ms'])} ms, the least it could take"
+            about = f"{row['test']}: {share:.1%} of the limit; the least is {number(row['roofline']['ideal_ms'])} ms"
             made.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
     if not made:
         return ""
     of = next((row["roofline"] for row in rows if "memory_by" in (row.get("roofline") or {})), None)
-    drawn = bars(made, "least time the adapter could take / time it took", 1.0)
+    drawn = bars(made, "least time that the adapter needs / time measured", 1.0)
     if of is None:
         return drawn
     limits = f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32)"
-    return f'{drawn}<p class="dim">The least: bytes and operations at {html.escape(limits)}.</p>'
+    return f'{drawn}<p class="dim">The least time: bytes and operations at {html.escape(limits)}.</p>'
 
 
 def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
@@ -218,7 +218,7 @@ def _host(row: Row) -> list[tuple[str, str]]:
     return [
         ("adapter", f"{device['name']} · {device['backend']} · {device['kind']}"),
         ("driver", device["driver"]),
-        ("features", ", ".join(device["features"]) or "none of those we use"),
+        ("features", ", ".join(device["features"]) or "none that we use"),
         ("kernels", f"{device.get('profile', 'unknown')}, {device.get('tuned', 'unknown')}"),
         ("processor", f"{host['cpu']}, {host['cores']} cores, {bytes_text(host['memory_bytes'])}"),
         ("system", f"{host['system']} · load {host['load']}"),
@@ -235,7 +235,7 @@ def _facts(row: Row) -> str:
             ("model", f"{row['model']['file']} · sha256 {row['model']['sha256']}"),
             ("memory", memory),
             ("runs", f"{settings['warmup']} to warm up, then {settings['repeat']} rounds of every test"),
-            ("intervals", "95%, of the mean, allowing for a machine that is slower for a while"),
+            ("intervals", "95% of the mean, allowing for a machine that is slower for a while"),
         ]
     )
 

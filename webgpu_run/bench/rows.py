@@ -1,4 +1,4 @@
-"""A benchmark row as plain data: what JSON keeps, and what the tables take their cells from."""
+"""Benchmark rows as plain data: JSON has all of it, and tables show some of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .stats import Summary, outliers
 from .tables import SCHEMA, Row
 from .trials import Measured
 
-GPU_NOTE = "separate repetitions, a timestamped pass a dispatch; wall times are taken without timestamps"
-SLOW_FIRST = 1.5
-ATTENTION = "sdpa"  # in the names of the kernels that read the whole KV cache
+GPU_NOTE = "separate repetitions with one timestamped pass per dispatch; wall times are measured without timestamps"
+SLOW_FIRST = 1.5  # times the median of the other runs
+ATTENTION = "sdpa"  # is in the name of every kernel that reads the KV cache
 
 
 def facts(device: Device, program: Program | None = None) -> Row:
-    """What every row of a run shares."""
+    """The fields that all rows of a run share."""
     return {
         "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -33,7 +33,7 @@ def facts(device: Device, program: Program | None = None) -> Row:
 
 
 def summary(samples: list[float]) -> Row:
-    """The statistics of the samples beside them."""
+    """Samples and their statistics."""
     s = Summary.of(samples)
     interval = None if s.low is None else [_round(s.low), _round(s.high)]
     return {
@@ -88,7 +88,7 @@ def _measured(roof: Roofline | None) -> Row:
 
 
 def _ops(made: Measured) -> list[Row]:
-    """Of one prefill or one token, the longest first."""
+    """Ops of one prefill or one token, the slowest first."""
     calls = len(made.gpu_ns) or 1
     return [
         {
@@ -105,7 +105,7 @@ def _ops(made: Measured) -> list[Row]:
 
 
 def _attention(made: Measured) -> float | None:
-    """The part of the GPU time that grows with the KV cache; None where it is no op of its own."""
+    """Milliseconds of the kernels that read the KV cache, per prefill or token; None if there are no such kernels."""
     found = [op.gpu_ns for op in made.ops.values() if ATTENTION in op.kernel]
     return _round(sum(found) / 1e6 / len(made.gpu_ns)) if found and made.gpu_ns else None
 
@@ -116,7 +116,7 @@ def _latency(samples: list[float]) -> Row:
 
 
 def _share(made: Measured, roof: Roofline | None) -> Row | None:
-    """How near the wall time, and the GPU time, come to the least that the work can take on this adapter."""
+    """The least time that the work can take on this adapter, as a share of the wall time and of the GPU time."""
     if roof is None or not any(made.works):
         return None
     ideal = roof.ideal_ns(made.works, made.working_set)
@@ -134,7 +134,7 @@ def _share(made: Measured, roof: Roofline | None) -> Row | None:
 
 
 def warnings(label: str, walls: list[int]) -> list[str]:
-    """Reasons to doubt the samples."""
+    """Reasons to doubt the samples, if any."""
     far = outliers([float(w) for w in walls])
     rest = statistics.median(walls[1:]) if len(walls) > 1 else walls[0]
     if (0 in far or len(walls) == 2) and walls[0] > SLOW_FIRST * rest:
@@ -146,5 +146,5 @@ def warnings(label: str, walls: list[int]) -> list[str]:
 
 
 def _round(x: float | None) -> float:
-    """Five digits that matter: more of them only make files long."""
+    """Six significant digits; more would only make files longer."""
     return float(f"{x or 0.0:.6g}")

@@ -1,10 +1,10 @@
-"""Statistics of repeated measurements: summaries, intervals, outliers, and the ratio of two of them.
+"""Statistics of repeated measurements: summaries, intervals, outliers, and the ratio of two sets of samples.
 
-Samples are in the order of time, and a machine that others use, or that gets warm, is slower for a while and then
-faster again: samples near to each other are alike, and the usual interval, which takes them to be independent, is too
-narrow. Ours has the variance of the mean from the slowest two of the waves (cosines) that the samples are made of, as
-that is where slow changes are, or from the usual formula, whichever gives more. Two waves are two degrees of freedom.
-What changes more slowly than a whole run takes, no run can know of.
+Samples are in the order of time. A machine that others use, or that gets warm, is slower for a while and then faster
+again, so neighbouring samples are alike, and the usual interval, which assumes that they are independent, is too
+narrow. Slow changes show in the first cosines of the samples' spectrum. We therefore estimate the variance of the mean
+from the first two cosines (two degrees of freedom) and by the usual formula, and take the larger one. A change that is
+slower than a whole run cannot be seen within that run.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-OUTLIER = 14.826  # median distances from the median: hyperfine's threshold
-WAVES = 2
-MATTERS = 0.1  # and this share of the median: very even samples have harmless outliers
+OUTLIER = 14.826  # an outlier is this many median distances from the median (hyperfine's threshold)
+WAVES = 2  # cosines that the interval is estimated from
+MATTERS = 0.1  # and at least this share of the median, because in very even samples outliers are harmless
 _T95 = (
     (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
     (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980), (math.inf, 1.960),
@@ -26,7 +26,7 @@ _T95 = (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Some samples in numbers; `low` and `high` enclose the mean with 95% confidence (None for a single sample)."""
+    """A summary of samples; `low` and `high` enclose the mean with 95% confidence (None for a single sample)."""
 
     count: int
     mean: float
@@ -50,7 +50,7 @@ class Summary:
 
 
 def spread(samples: Sequence[float]) -> float:
-    """The variance of the mean of at least two samples that are in the order of time."""
+    """The variance of the mean of two or more samples in the order of time."""
     n = len(samples)
     waves = [
         sum(x * math.cos(math.pi * j * (i + 0.5) / n) for i, x in enumerate(samples)) ** 2 * 2 / n
@@ -60,7 +60,7 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def t95(freedom: float) -> float:
-    """Student's t for a two-sided 95% interval, between the rows of the table linear in 1/freedom."""
+    """Student's t for a two-sided 95% interval, interpolated linearly in 1/freedom between the rows of the table."""
     if freedom <= 1:
         return _T95[0][1]
     for (a, ta), (b, tb) in itertools.pairwise(_T95):
@@ -71,7 +71,7 @@ def t95(freedom: float) -> float:
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
-    """The value that a share q of the samples is below, linear between neighbours."""
+    """The q-quantile of the samples, interpolated linearly between neighbours."""
     ordered = sorted(samples)
     at = q * (len(ordered) - 1)
     low = math.floor(at)
@@ -89,7 +89,7 @@ def scores(samples: Sequence[float]) -> list[float]:
 
 
 def outliers(samples: Sequence[float]) -> list[int]:
-    """Which samples are far from all the others: too far in spreads, and by enough to matter."""
+    """Indices of samples that are outliers: many median distances away, and far enough to matter."""
     if len(samples) < 4:
         return []
     middle = statistics.median(samples)
@@ -99,20 +99,20 @@ def outliers(samples: Sequence[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """b over a, with its 95% interval (None where there is but one sample of each)."""
+    """b over a, with its 95% interval (None if a or b is a single sample)."""
 
     value: float
     low: float | None
     high: float | None
 
     @property
-    def certain(self) -> bool:
-        """The interval excludes 1: it is not by chance."""
+    def is_significant(self) -> bool:
+        """Whether the interval excludes 1, so that the difference is not chance."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
-    """The ratio of the means of two sets of positive samples, by Welch's interval on their logarithms."""
+    """The ratio of the means of two sets of positive samples, with Welch's interval of their logarithms."""
     la, lb = ([math.log(x) for x in s] for s in (a, b))
     diff = statistics.fmean(lb) - statistics.fmean(la)
     if len(la) < 2 or len(lb) < 2:

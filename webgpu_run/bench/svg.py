@@ -1,4 +1,4 @@
-"""Plots as inline SVG: lines with error bars, bars, stacked bars. Colours are CSS variables of the page around them."""
+"""Plots as inline SVG: lines with error bars, and stacked bars. Colours are CSS variables of the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Scale = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measurement: where, how much, and the interval around it."""
+    """One measurement, with its interval."""
 
     x: float
     y: float
@@ -32,7 +32,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A row of parts: (name, length, what to say about it); `end` is written after the last."""
+    """A horizontal bar of parts (name, length, tooltip); `end` is written after the last part."""
 
     name: str
     parts: tuple[tuple[str, float, str], ...]
@@ -64,7 +64,7 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def lines(series: Sequence[Series], x_label: str, y_label: str, *, log: str = "") -> str:
-    """Something against something; `log` x or xy spaces these by their logarithms, where there is no zero."""
+    """A line plot; `log` is "x" or "xy" for logarithmic axes, which need positive values."""
     points = [p for s in series for p in s.points]
     xs = sorted({p.x for p in points})
     log = log if xs[0] > 0 and all(p.y > 0 for p in points) else ""
@@ -102,7 +102,7 @@ def lines(series: Sequence[Series], x_label: str, y_label: str, *, log: str = ""
 
 
 def _spread(xs: Sequence[float], px: Scale) -> list[float]:
-    """Labels that do not touch: those too near to the one before are left out."""
+    """The labels that fit: one that would touch the previous one is skipped."""
     kept: list[float] = []
     for x in xs:
         if not kept or px(x) - px(kept[-1]) > 26:
@@ -130,7 +130,7 @@ def _curve(s: Series, colour: str, px: Scale, py: Scale) -> str:
 
 
 def bars(rows: Sequence[Bar], label: str, top: float | None = None) -> str:
-    """Horizontal bars, one below the other; parts of one name have one colour."""
+    """Horizontal stacked bars; parts with the same name have the same colour."""
     names = list(dict.fromkeys(name for row in rows for name, _, _ in row.parts))
     most = top or max((sum(v for _, v, _ in row.parts) for row in rows), default=1.0) or 1.0
     left, pitch = 10 + 7.8 * max((len(row.name) for row in rows), default=4), 26

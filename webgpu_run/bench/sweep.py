@@ -12,7 +12,7 @@ from ..gpu import roofline
 from ..gpu.device import Device
 from ..runtime.open import open_device, open_model, open_program
 from ..runtime.support import check_method
-from .host import busy
+from .host import is_busy
 from .rows import facts, model_row
 from .tables import MODEL, Row, View, number, sinks, warn
 from .trials import Bench, LengthLimits, Measured, rounds, trials
@@ -42,7 +42,7 @@ def run_model(
     out: str | None,
     quiet: bool,
 ) -> int:
-    """Every trial as a row; nothing is run when one of them cannot be."""
+    """Measure every trial, one row each. Nothing runs if one of the requested trials cannot."""
     program = open_program(model, data)
     for path, flag in ((out, "--out"), (report, "--report")):
         if path:
@@ -55,7 +55,7 @@ def run_model(
     asked = [t for t in todo if (decode if t.decode else seq_lens) is not None]
     reach = LengthLimits.of(program, entry)
     reach.check(todo, asked)
-    if busy():
+    if is_busy():
         warn("the machine is busy with something else: expect noise", quiet)
     opened = open_device(device, tune=not no_tune, only_model=program)
     reach = LengthLimits.of(program, entry, opened)
@@ -78,12 +78,12 @@ def run_model(
                 for number in rounds(repeat, budget):
                     for i, one in enumerate(made):
                         progress(f"round {number + 1}", i, len(made))
-                        bench.turn(one, warmup)
+                        bench.run_round(one, warmup)
                         if not number or i == len(made) - 1:
-                            progress.close()  # a bar on stderr and a table on stdout would share a line of the terminal
+                            progress.close()  # on a terminal, the bar would share a line with the table
                             rows = [model_row(m, shared, settings, roof) for m in made if m.samples]
                             table.show(rows)
-                if roof:  # once more: other programs may have had their share of the first time
+                if roof:  # again, because other programs may have disturbed the first measurement
                     roof = roof.or_better(roofline.measure(opened, progress))
                     progress.close()
                     rows = [model_row(m, shared, settings, roof) for m in made]
@@ -131,7 +131,7 @@ ROOFLINE = View(
 
 
 def run_roofline(*, device: str | None, form: str | None, out: str | None, quiet: bool) -> int:
-    """The adapter's own numbers."""
+    """Measure the adapter itself."""
     if out:
         outfile.check_target(out, (), "--out")
     opened = open_device(device, tune=False)

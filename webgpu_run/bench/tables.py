@@ -1,4 +1,4 @@
-"""Benchmark rows on stdout or in a file, as they finish: aligned, Markdown, CSV, JSON, or JSON lines."""
+"""Benchmark rows on stdout or in a file, as they finish: aligned text, Markdown, CSV, JSON, or JSON lines."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ class View:
 
     cells: Callable[[Row], dict[str, str]]
     paths: tuple[str, ...]
-    spare: tuple[str, ...] = ()  # columns that a narrow terminal does without, the first of them first
+    spare: tuple[str, ...] = ()  # columns that a narrow terminal hides, in this order
 
     def without(self, *columns: str) -> View:
-        """The same without these columns."""
+        """This view without these columns."""
         return replace(self, cells=lambda row: {c: text for c, text in self.cells(row).items() if c not in columns})
 
 
 class Sink:
-    """Takes rows one by one (`row`), or all that there are so far (`show`); `close` completes it."""
+    """Takes rows one by one (`row`) or all rows so far (`show`); `close` completes the output."""
 
     def __init__(self, form: str, view: View, todo: Sequence[Row] = (), out: str | None = None) -> None:
-        """`todo` has rows with what is known of each beforehand: column widths come from them."""
+        """`todo` has what is known of the rows beforehand: column widths are taken from it."""
         self.form, self.view, self.path = form, view, out
         self.rows: list[Row] = []
         self._text = io.StringIO()
         self._file: TextIO | None = sys.stdout if out is None else None
-        self._started = False  # a heading was written
-        self._lines = 0  # on the terminal, to be written over
-        self._whole = False  # rows come as all of them
-        self._waiting = False  # and have changed since they were written
+        self._started = False  # whether a heading was written
+        self._lines = 0  # lines on the terminal that the next table replaces
+        self._whole = False  # whether rows come through `show`
+        self._waiting = False  # whether such rows are not yet written
         self._widths: dict[str, int] = {}
-        self._fixed: list[str] = []  # columns that are alike in all rows, told above the table
-        self._hidden: list[str] = []  # columns that a narrow terminal has no room for
-        self._narrow = False  # there is a terminal to fit
+        self._fixed: list[str] = []  # columns with the same cell in all rows: shown once, above the table
+        self._hidden: list[str] = []  # columns that the terminal has no room for
+        self._narrow = False  # whether there is a terminal that the table must fit
         if form in ("table", "md"):
             self._measure([view.cells(row) for row in todo])
 
     def row(self, row: Row) -> None:
         """One more row, which will not change."""
         if self._file is None and self.form == "jsonl" and self.path:
-            # A run that is killed keeps its lines: they go to the file itself, not to one that is renamed at the end.
+            # Lines go to the file itself, not to a temporary one, so that they survive if the run is killed.
             self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115
         self.rows.append(row)
         self._put(self._rendered(row))
 
     def show(self, rows: Sequence[Row]) -> None:
-        """All rows so far, in place of those shown before: in a file at once, on a terminal as a table that changes."""
+        """All rows so far, instead of those shown before: a file is rewritten, and a table on a terminal is updated."""
         self.rows = list(rows)
         self._whole = self._waiting = True
         if self.path is not None or self._live():
             self._all()
 
     def close(self) -> None:
-        """Write what is left; also after an interrupt, so that finished rows are kept."""
+        """Write what is not yet written, also after an interrupt."""
         if self._waiting:
             self._all()
         elif not self._whole:
@@ -86,7 +86,7 @@ class Sink:
                 outfile.write(self.path, self._text.getvalue().encode())
 
     def _live(self) -> bool:
-        """Whether rows can be written over: they must all be on the screen, each on a line of its own."""
+        """Whether rows can be replaced on the terminal: all must be on the screen, on one line each."""
         if not self._narrow or os.environ.get("TERM") == "dumb":
             return False
         self._fit()
@@ -126,7 +126,7 @@ class Sink:
         return text.getvalue()
 
     def _measure(self, todo: list[dict[str, str]]) -> None:
-        """Columns that are known beforehand get their widths from that, the others from what usually comes."""
+        """Set column widths from what is known beforehand."""
         for column in todo[0] if todo else ():
             self._widths[column] = max(len(column), *(len(cells[column]) for cells in todo))
         self._narrow = self.form == "table" and self.path is None and sys.stdout.isatty()
@@ -135,12 +135,12 @@ class Sink:
         self._fit()
 
     def _wide(self) -> int:
-        """Of a line, with the columns shown."""
+        """Width of a line of the columns that are shown."""
         shown = [width for c, width in self._widths.items() if c not in (*self._fixed, *self._hidden)]
         return sum(shown) + 2 * len(shown) - 2
 
     def _fit(self) -> None:
-        """Widths for all rows so far; hides what a terminal has no room for."""
+        """Set widths for all rows so far, and hide columns until the table fits the terminal."""
         for row in self.rows if self.form in ("table", "md") else ():
             self._widen(self.view.cells(row))
         self._hidden = []
@@ -157,7 +157,7 @@ class Sink:
         shown = {c: text for c, text in cells.items() if c not in (*self._fixed, *self._hidden)}
         head = ""
         if first:
-            # One line, as it is counted when it is written over.
+            # cut to one line, because lines are counted when the table is replaced
             about = " · ".join(cells[c] for c in self._fixed)[: shutil.get_terminal_size().columns]
             head = about + "\n" if self._fixed else ""
             head += self._joined({c: c for c in shown})
@@ -178,7 +178,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Where rows go: to stdout in the format asked for, and to a file, if there is one, in that of its name."""
+    """Where rows go: stdout in the requested format, and a file, if there is one, in the format of its ending."""
 
     all: tuple[Sink, ...]
 
@@ -195,7 +195,7 @@ class Sinks:
 def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Sinks]:
     made = [Sink(form or "table", view, todo)]
     if out:
-        made.insert(0, Sink(form_of(form, out), view, todo, out))  # the file first: stdout may be a closed pipe
+        made.insert(0, Sink(form_of(form, out), view, todo, out))  # the file first, because stdout may be a closed pipe
     try:
         yield Sinks(tuple(made))
     finally:
@@ -214,7 +214,7 @@ def warn(text: str, quiet: bool) -> None:
 
 
 def _at(row: Row, path: str) -> Any:
-    """The value at a dotted path; of a list its items in one cell."""
+    """The value at a dotted path; the items of a list are joined in one cell."""
     found: Any = row
     for name in path.split("."):
         found = found.get(name) if isinstance(found, dict) else None
@@ -222,13 +222,13 @@ def _at(row: Row, path: str) -> Any:
 
 
 def form_of(form: str | None, out: str) -> str:
-    """The format of a file: that of its ending, else the one asked for, else a table."""
+    """The format of a file: that of its ending, or the requested one, or a table."""
     ending = Path(out).suffix[1:].lower()
     return ending if ending in FORMATS else form or "table"
 
 
 def number(x: float | None, digits: int = 4) -> str:
-    """A number with this many digits that matter, never in exponents."""
+    """A number with this many significant digits, at most three decimals, and never an exponent."""
     if x is None:
         return "–"
     if x == 0:
@@ -238,7 +238,7 @@ def number(x: float | None, digits: int = 4) -> str:
 
 
 def bytes_text(n: int | None) -> str:
-    """Such as llama-bench writes it: 84.90 MiB."""
+    """A size as llama-bench writes it: 84.90 MiB."""
     if n is None:
         return "–"
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -257,13 +257,13 @@ def params_text(n: int | None) -> str:
 
 
 def interval_text(row: Row) -> str:
-    """How far the mean may be off, as a share of it."""
+    """Half the width of the 95% interval, as a share of the mean."""
     low, high = row.get("ci95") or (None, None)
     return f"±{(high - low) / 2 / row['mean']:.1%}" if low is not None and high is not None else "–"
 
 
 def model_cells(row: Row) -> dict[str, str]:
-    """The columns of a model's row: llama-bench's first, then ours. Times are of one prefill, or of one token."""
+    """The columns of a model's row: llama-bench's first, then ours. Times are per prefill, or per token."""
     share = (row.get("roofline") or {}).get("share")
     latency = row.get("latency_ms", {})
     return {
@@ -317,7 +317,7 @@ MODEL = View(
 
 
 def load_cells(row: Row) -> dict[str, str]:
-    """The columns of a load's row."""
+    """The columns of a row of `webgpu-bench load`."""
     return {
         "file": row["model"]["file"],
         "size": bytes_text(row["model"]["bytes"]),

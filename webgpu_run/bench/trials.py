@@ -1,9 +1,9 @@
-"""Measures a language model: prefill at some lengths, decode, each at some depths of the KV cache.
+"""Measures a language model: prefill of several lengths and decode, each at several depths of the KV cache.
 
-Trials take turns: a round runs each of them once, so that what slows the machine down for a while is seen by all of
-them, and shows in the spread of each instead of in the difference between two. Wall times are taken without timestamps,
-one pass a call and the next decode step queued before the last is read, as a run does it. GPU times come from
-repetitions of their own: a timestamp needs a pass a dispatch, which is slower.
+A round runs every trial once. A machine that is slower for a while then slows down all trials, and shows in the spread
+of each instead of in the difference between two. Wall times are measured without timestamps, with the same submissions
+as in a normal run. GPU times come from separate repetitions, because timestamps need one pass per dispatch, which is
+slower.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..runtime.decode import Decoder
 from ..runtime.model import Model
 from ..shapes import Array
 
-LEAST, MOST = 5, 30  # rounds, where their number is not given
-TIMED_STEPS = 4  # decode steps of a round that are also timed on the GPU
-SETTLE = 2  # decode steps that bring a model back to that shape
+MIN_ROUNDS, MAX_ROUNDS = 5, 30  # if their number is not given
+TIMED_STEPS = 4  # decode steps per round that are also timed on the GPU
+SETTLE = 2  # decode steps that bring the model back to the shapes of decode
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One row: prefill of so many tokens, or decode of so many, with `depth` tokens in the cache before."""
+    """One row: prefill or decode of `tokens` tokens, with `depth` tokens in the cache before."""
 
     decode: bool
     tokens: int
@@ -46,7 +46,7 @@ class Trial:
 
 
 def trials(seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int]) -> list[Trial]:
-    """The cross product; by depth, so that the cache is filled once for each."""
+    """The cross product, sorted by depth, so that the cache is filled once for each depth."""
     return [
         Trial(decode, n, depth)
         for depth in depths
@@ -57,27 +57,27 @@ def trials(seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int
 
 
 def rounds(repeat: int | None, budget: float) -> Iterator[int]:
-    """So many rounds; by default as many as are expected to end within `budget` seconds, but some at least."""
+    """`repeat` rounds, or as many as should end within `budget` seconds, but at least MIN_ROUNDS."""
     start = time.monotonic()
-    for i in range(repeat or MOST):
+    for i in range(repeat or MAX_ROUNDS):
         yield i
         done = i + 1
-        if repeat is None and done >= LEAST and (time.monotonic() - start) * (done + 1) / done > budget:
+        if repeat is None and done >= MIN_ROUNDS and (time.monotonic() - start) * (done + 1) / done > budget:
             return
 
 
 @dataclass(frozen=True, slots=True)
 class LengthLimits:
-    """What lengths a model serves."""
+    """The lengths that a model can run."""
 
-    largest: int  # tokens a call
+    largest: int  # tokens per call
     capacity: int  # positions
     vocab: int
-    exact: bool  # a call takes `largest` tokens, no fewer
+    exact: bool  # a call takes exactly `largest` tokens
 
     @classmethod
     def of(cls, program: Program, method: Method, device: Device | None = None) -> LengthLimits:
-        """As far as the file says; with a device, also what its kernels were built for."""
+        """The limits that the file states; with a device, also those of its plans."""
         known = Interface.of(method, program.metadata)
         tokens = method.values[method.inputs[0]]
         exact = isinstance(tokens, Tensor) and tokens.dynamism == "static"
@@ -89,7 +89,7 @@ class LengthLimits:
         return cls(known.largest, capacity, known.vocab, exact)
 
     def problem(self, trial: Trial) -> str | None:
-        """Why this model cannot run this trial, if it cannot."""
+        """Why this model cannot run this trial; None if it can."""
         most = self.capacity - trial.depth
         if most < 1:
             return f"{trial.label}: the model holds {self.capacity} tokens, the maximum depth is {self.capacity - 1}"
@@ -97,11 +97,11 @@ class LengthLimits:
             at = f" at depth {trial.depth}" if trial.depth else ""
             return f"{trial.label}: {trial.tokens} tokens do not fit{at}, the maximum is {most}"
         if self.exact and (trial.depth % self.largest or (1 if trial.decode else trial.tokens) % self.largest):
-            return f"{trial.label}: this model takes exactly {self.largest} tokens a call"
+            return f"{trial.label}: this model takes exactly {self.largest} tokens per call"
         return None
 
     def check(self, todo: Sequence[Trial], asked: Sequence[Trial]) -> None:
-        """Refuse trials that were asked for, and a depth at which none of those that are run by default fits."""
+        """Refuse a requested trial that cannot run, and a depth at which none of the default trials can."""
         for depth in dict.fromkeys(t.depth for t in todo):
             rest = [t for t in todo if t.depth == depth and t not in asked]
             if all(self.problem(t) for t in rest):
@@ -114,7 +114,7 @@ class LengthLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One repetition of a trial, in nanoseconds; `tokens` is when each token of a decode came after the one before."""
+    """One repetition of a trial, in nanoseconds; `tokens` has the time of each token of a decode."""
 
     wall: int
     host: int
@@ -124,7 +124,7 @@ class Sample:
 
 @dataclass(slots=True)
 class OpTime:
-    """What the dispatches of one op by one kernel took, over all timed calls."""
+    """Time and work of the dispatches of one op with one kernel, over all timed calls."""
 
     op: str
     kernel: str
@@ -137,12 +137,12 @@ class OpTime:
 
 @dataclass(slots=True)
 class Measured:
-    """All that was measured for a trial so far. Of a decode, GPU times and work are those of one token."""
+    """All measurements of a trial so far. For a decode, GPU times and work are those of one token."""
 
     trial: Trial
-    samples: list[Sample] = field(default_factory=list)  # in the order of time: one a round
-    first_ns: int = 0  # the very first run, which plans and compiles
-    ttft_ns: list[int] = field(default_factory=list)  # prefills that follow a decode step, as a second prompt does
+    samples: list[Sample] = field(default_factory=list)  # one per round, in the order of time
+    first_ns: int = 0  # the first run, which plans and compiles
+    ttft_ns: list[int] = field(default_factory=list)  # prefills that follow a decode step, as a second prompt would
     gpu_ns: list[int] = field(default_factory=list)
     ops: dict[tuple[str, str, str], OpTime] = field(default_factory=dict)
     works: list[tuple[int, int]] = field(default_factory=list)
@@ -153,18 +153,18 @@ class Measured:
 
     @property
     def rates(self) -> list[float]:
-        """Tokens a second."""
+        """Tokens per second."""
         return [self.trial.tokens / s.wall * 1e9 for s in self.samples]
 
     @property
     def latencies(self) -> list[float]:
-        """Milliseconds of a prefill, or of a token."""
+        """Milliseconds per prefill, or per token."""
         if self.trial.decode:
             return [ns / 1e6 for s in self.samples for ns in s.tokens]
         return [s.wall / 1e6 for s in self.samples]
 
     def per(self, name: str) -> float:
-        """Mean milliseconds (wall, host, wait) of a prefill, or of a token."""
+        """Mean milliseconds (wall, host or wait) per prefill, or per token."""
         mean = statistics.fmean(getattr(s, name) for s in self.samples) / 1e6
         return mean / self.trial.tokens if self.trial.decode else mean
 
@@ -178,8 +178,8 @@ class Bench:
         self._filled = 0
         self._decoder = Decoder(model)
 
-    def turn(self, made: Measured, warmup: int) -> None:
-        """One round of a trial: warm-up, a sample, and now and then GPU times."""
+    def run_round(self, made: Measured, warmup: int) -> None:
+        """Add one round to a trial: warm-up, a sample, and in some rounds GPU times."""
         trial, first = made.trial, not made.samples
         self._fill(trial.depth)
         for _ in range(warmup if first else 0):
@@ -194,7 +194,7 @@ class Bench:
         made.first_ns = made.first_ns or made.samples[0].wall
         if first and not trial.decode:
             self._prompt(made)
-        if not len(made.samples) & (len(made.samples) - 1):  # rounds 1, 2, 4, 8...: few, but over the whole run
+        if not len(made.samples) & (len(made.samples) - 1):  # rounds 1, 2, 4, 8, ...: few, but spread over the run
             self._timed(made)
         made.gpu_bytes = self.model.device.allocated
 
@@ -202,17 +202,17 @@ class Bench:
         return self._decode(trial) if trial.decode else self._prefill(trial.tokens, trial.depth)
 
     def _prompt(self, made: Measured) -> None:
-        """A prefill as a second prompt has it: from another shape."""
+        """Measure a prefill that starts from another shape, as a second prompt does."""
         if not self.reach.exact:
             self._prefill(1, made.trial.depth)
         made.ttft_ns.append(self._once(made.trial).wall)
 
     def _ids(self, start: int, end: int) -> list[int]:
-        """Tokens for these positions: as good as random, and always the same."""
+        """Pseudo-random token ids for these positions, the same in every run."""
         return [(i * 2654435761 >> 8) % self.reach.vocab for i in range(start + 1, end + 1)]
 
     def _fill(self, depth: int) -> None:
-        """Have `depth` tokens in the cache; what trials leave behind is as good as any other."""
+        """Fill the cache up to `depth` tokens; what earlier trials left there may stay."""
         if depth > self._filled:
             self._prefill(depth - self._filled, self._filled)
 
@@ -222,19 +222,19 @@ class Bench:
             yield self._ids(position + at, position + end), position + at
 
     def _prefill(self, count: int, position: int) -> Sample:
-        """All chunks, to the id of the next token on the host."""
+        """Prefill in chunks; it ends when the id of the next token is on the host."""
         stats: list[CallStats] = []
         start = time.perf_counter_ns()
         if self.model.chooses:
-            waiting = None
+            previous = None
             for ids, at in self._calls(count, position):
                 started = self.model.start(ids, at)
-                if waiting:
-                    self.model.finish(waiting)
+                if previous:
+                    self.model.finish(previous)
                 stats.append(started.stats)
-                waiting = started
-            assert waiting
-            self.model.finish(waiting)
+                previous = started
+            assert previous
+            self.model.finish(previous)
         else:
             for ids, at in self._calls(count, position):
                 int(np.argmax(self._logits(ids, at)))
@@ -244,14 +244,14 @@ class Bench:
         return _sample(wall, stats)
 
     def _decode(self, trial: Trial) -> Sample:
-        """Greedy steps; each token's time ends when its id is on the host, or is its share of what came together."""
-        model, position, stats, came = self.model, trial.depth, list[CallStats](), list[int]()
+        """Greedy steps. A token's time ends when its id is on the host; steps of one submission share its time."""
+        model, position, stats, token_ns = self.model, trial.depth, list[CallStats](), list[int]()
         start = last = time.perf_counter_ns()
         if model.chooses:
             token = self._ids(position, position + 1)[0]
             for i in range(trial.tokens):
                 got = self._decoder.next(token, position + i, lambda _: GREEDY, left=trial.tokens - 1 - i)
-                came.append(got.wall_ns)
+                token_ns.append(got.wall_ns)
                 stats.append(got.stats)
                 token = got.id
             last = time.perf_counter_ns()
@@ -260,24 +260,24 @@ class Bench:
             for i in range(trial.tokens):
                 ids = [int(np.argmax(self._logits(ids, position + i)))]
                 now = time.perf_counter_ns()
-                came.append(now - last)
+                token_ns.append(now - last)
                 last = now
                 stats.append(model.stats)
         self._filled = max(self._filled, position + trial.tokens)
-        return _sample(last - start, stats, tuple(came))
+        return _sample(last - start, stats, tuple(token_ns))
 
     def _logits(self, ids: Sequence[int], position: int, *, timed: bool = False) -> Array:
-        """Of the last token."""
+        """The logits of the last token."""
         logits = self.model.run([np.asarray([ids]), np.asarray([position])], timed=timed)[0]
         row: Array = logits.reshape(-1, logits.shape[-1])[-1]
         return row
 
     def timed(self, trial: Trial) -> CallStats:
-        """One prefill, of no more tokens than a call takes, with timestamps."""
+        """One prefill in one call, with timestamps."""
         return self._call(self._ids(trial.depth, trial.depth + trial.tokens), trial.depth)
 
     def _call(self, ids: Sequence[int], position: int) -> CallStats:
-        """One call with timestamps, where there are any."""
+        """One call, with timestamps if the adapter has them."""
         if self.model.chooses:
             self.model.finish(self.model.start(ids, position, timed=True))
         else:
@@ -285,19 +285,19 @@ class Bench:
         return self.model.stats
 
     def _timed(self, made: Measured) -> None:
-        """GPU time by op, and the work that the dispatches declare."""
+        """Measure GPU time by op, and add up the work that the dispatches declare."""
         trial, stamps = made.trial, self.model.device.timestamps
         for i in range(min(trial.tokens, TIMED_STEPS) if trial.decode and stamps else 1):
             if trial.decode:
                 calls = [(self._ids(trial.depth + i, trial.depth + i + 1), trial.depth + i)]
             else:
                 calls = list(self._calls(trial.tokens, trial.depth))
-            gpu_ns, works, most = 0, list[tuple[int, int]](), 0
+            gpu_ns, works, working_set = 0, list[tuple[int, int]](), 0
             for ids, at in calls:
                 stats = self._call(ids, at)
                 gpu_ns += stats.gpu_ns
                 of_call = [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
-                most = max(most, sum(nbytes for nbytes, _ in of_call))
+                working_set = max(working_set, sum(nbytes for nbytes, _ in of_call))
                 works += of_call
                 for d in stats.timed:
                     key = (d.op, d.kernel, d.route)
@@ -308,7 +308,8 @@ class Bench:
                     row.flops += d.work[1]
             if stamps:
                 made.gpu_ns.append(gpu_ns)
-            made.works, made.working_set, made.dispatches, made.calls = works, most, len(works), len(calls)
+            made.works, made.working_set = works, working_set
+            made.dispatches, made.calls = len(works), len(calls)
 
 
 def _sample(wall: int, stats: Sequence[CallStats], tokens: tuple[int, ...] = ()) -> Sample:

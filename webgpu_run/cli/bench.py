@@ -1,4 +1,4 @@
-"""The `webgpu-bench` command: options here, the work in the modules it hands over to."""
+"""The `webgpu-bench` command: its options. The work is in the modules of `bench`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMATS = ("table", "md", "csv", "json", "jsonl")
 
 
 class Lengths(_Type):
-    """A list of lengths; `none` is none of them."""
+    """A list of lengths; `none` is the empty list."""
 
     name = "lengths"
 
@@ -40,7 +40,7 @@ class Lengths(_Type):
 
 
 class Percent(_Type):
-    """5% or 5 as 0.05."""
+    """A percentage: 5% and 5 are 0.05."""
 
     name = "percent"
 
@@ -57,7 +57,7 @@ class Percent(_Type):
 
 
 class Front(Command):
-    """The benchmark of a model; its first word may name another command instead."""
+    """The benchmark of a model, unless the first argument names another command."""
 
     others: dict[str, click.Command] = {}  # noqa: RUF012
 
@@ -76,14 +76,18 @@ class Front(Command):
 
 
 def _output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that all commands have."""
+    """Add the options that all commands have."""
     for option in (
         click.option("--debug", is_flag=True, help="A traceback with every error."),
         click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but errors."),
         click.option(
-            "--out", metavar="FILE", help="Also write there: as the name ends (.jsonl, .json, .csv, .md), else as -o."
+            "--out",
+            metavar="FILE",
+            help="Also write this file, in the format of its ending (.jsonl, .json, .csv, .md) or of -o.",
         ),
-        click.option("-o", "--output", "form", type=click.Choice(FORMATS), help="The format; a table by default."),
+        click.option(
+            "-o", "--output", "form", type=click.Choice(FORMATS), help="The format of stdout: by default a table."
+        ),
     ):
         command = option(command)
     return command
@@ -101,18 +105,18 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
     epilog="""\b
 Other commands (webgpu-bench COMMAND --help):
   op NAME|all     each case and route of an op: µs, GB/s, GFLOP/s, error
-  op --of MODEL   the model's linears by shape and route, against the roofline
-  load MODEL...   time to load and memory, against the size of the file
+  op --of MODEL   the model's linears by shape and route, and the roofline
+  load MODEL...   time to load and memory, by file size
   roofline        what this adapter can do at most
-  compare A B     two result files; exit 1 when B is slower
+  compare A B     two result files; exit code 1 if B is slower
 
 \b
 Examples:
   webgpu-bench                                   the bundled model
   webgpu-bench model.pte --seq-lens 1-512*2      1, 2, 4 ... 512
-  webgpu-bench model.pte -p 64 -n 32 -d 0,256    and with 256 tokens before
+  webgpu-bench model.pte -p 64 -n 32 -d 0,256    at two depths of the cache
   webgpu-bench model.pte -o md                   to paste beside llama-bench
-  webgpu-bench model.pte --out a.jsonl           kept even if killed
+  webgpu-bench model.pte --out a.jsonl           also write a file
   webgpu-bench model.pte --report a.html         a page with plots
   webgpu-bench compare a.jsonl b.jsonl --fail-over 5%
 
@@ -120,42 +124,49 @@ Examples:
 How to read a row:
   pp512           prefill of 512 tokens; @ d256: with 256 tokens in the cache
   tg32            32 tokens generated one by one, chosen on the device
-  t/s             tokens a second, mean ± standard deviation of the rounds
-  95%             how far that mean may be off: an interval that allows for a
-                  machine that is slower for a while, within this run
-  median, p90     ms of one prefill, or of one token
+  t/s             tokens per second, mean ± standard deviation of the rounds
+  95%             half the width of the mean's 95% interval, which allows for a
+                  machine that is slower for a while
+  median, p90     ms per prefill, or per token
   ttft            ms to the first token of a prompt after a decode step
-  host, GPU       ms of Python, and on the GPU (from repeats of its own)
-  attn            of that attention, where it is a kernel of its own
-  % roof          of the speed that memory and arithmetic would allow""",
+  host, GPU       ms on the host, and on the GPU (from separate runs)
+  attn            the part of the GPU time that reads the KV cache
+  % roof          share of the speed that memory and arithmetic would allow""",
 )
 @click.argument("model", required=False, metavar="[MODEL.pte]")
 @click.option(
     "-p", "--seq-lens", type=Lengths(), metavar="LIST",
     help="Prompt lengths: 1,64,512 by default; also a-b+s, a-b*m, none.",
 )  # fmt: skip
-@click.option("-n", "--decode", type=Lengths(0), metavar="LIST", help="Tokens to generate: 32 by default; 0 is none.")
-@click.option("-d", "--depth", type=Lengths(0), default="0", metavar="LIST", help="Tokens in the KV cache before.")
+@click.option("-n", "--decode", type=Lengths(0), metavar="LIST", help="Tokens to generate: 32 by default; 0 for none.")
+@click.option("-d", "--depth", type=Lengths(0), default="0", metavar="LIST", help="Tokens already in the KV cache.")
 @click.option(
     "-r", "--repeat", type=click.IntRange(1, 10000), metavar="N",
-    help="Rounds, in each of which every test runs once; by default 5 to 30, as the budget allows.",
+    help="Rounds; each runs every test once. By default 5 to 30, as the budget allows.",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
-    help="No round past the fifth that would end later than this.",
+    help="After five rounds, start no round that would end later than this.",
 )  # fmt: skip
-@click.option("-w", "--warmup", type=click.IntRange(0, 10000), default=2, show_default=True, help="Runs before them.")
-@click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens a call.")
-@click.option("--no-fuse", is_flag=True, help="Run the graph as it was written.")
+@click.option(
+    "-w",
+    "--warmup",
+    type=click.IntRange(0, 10000),
+    default=2,
+    show_default=True,
+    help="Runs not counted.",
+)
+@click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens per call.")
+@click.option("--no-fuse", is_flag=True, help="Run the graph as the file has it, without fusion.")
 @click.option(
     "--kv",
     type=click.Choice(("f32", "f16")),
     default="f32",
-    help="How the KV cache is stored; f16 halves it, and moves logits by about 0.0004 of their range.",
+    help="Format of the KV cache; f16 halves it and changes logits by about 0.0004 of their range.",
 )
-@click.option("--no-tune", is_flag=True, help="Do not measure which kernels fit the adapter best.")
+@click.option("--no-tune", is_flag=True, help="Do not measure which kernels are fastest on this adapter.")
 @click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; no '% roof'.")
-@click.option("--report", metavar="OUT.html", help="Also write one self-contained page with plots.")
+@click.option("--report", metavar="OUT.html", help="Also write a self-contained page with plots.")
 @click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
 @click.option("--method", metavar="NAME", help="The method to run; by default forward.")
 @_DEVICE
@@ -164,9 +175,9 @@ How to read a row:
 def bench(debug: bool, **options: Any) -> int | None:
     """Measure prefill and decode of an ExecuTorch .pte model, for every length at every depth.
 
-    Without a model the bundled demo model is measured. Tests take turns, round by round. On a terminal
-    the table is there after the first round and gets better; in a pipe or file it is written at the end, or when
-    interrupted; --out is up to date after every round. All else is on stderr.
+    Without a model, the bundled demo model is measured. A round runs every test once. On a terminal the table appears
+    after the first round and is updated after each round; a pipe or file gets it at the end, or when interrupted. The
+    file of --out is complete after every round. Everything else goes to stderr.
     """
     from ..bench.sweep import run_model
 
@@ -175,30 +186,30 @@ def bench(debug: bool, **options: Any) -> int | None:
 
 @click.command("op", cls=Command, context_settings=_SETTINGS)
 @click.argument("names", nargs=-1, metavar="[NAME...|all]")
-@click.option("--of", metavar="MODEL.pte", help="Instead the linears of this model, each timed inside it.")
+@click.option("--of", metavar="MODEL.pte", help="Measure the linears of this model, inside the model.")
 @click.option(
-    "-p", "--seq-lens", type=Lengths(), metavar="LIST", help="With --of: tokens a call; 1,4,16,64,256 by default."
+    "-p", "--seq-lens", type=Lengths(), metavar="LIST", help="With --of: tokens per call; 1,4,16,64,256 by default."
 )
-@click.option("-r", "--repeat", type=click.IntRange(1, 10000), help="Measured runs: 20 by default, with --of 10.")
-@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; no share of it.")
+@click.option("-r", "--repeat", type=click.IntRange(1, 10000), help="Measured runs: 20 by default, 10 with --of.")
+@click.option("--no-roofline", is_flag=True, help="Do not measure the adapter; no '% roof'.")
 @_DEVICE
 @_output
 def op(
     debug: bool, names: tuple[str, ...], of: str | None, seq_lens: tuple[int, ...] | None, **options: Any
 ) -> int | None:
-    """Measure ops by their own test cases, at every live shape and by every route.
+    """Measure ops on their own test cases, at every live shape and on every route.
 
-    A NAME is short (linear_q4gsw) or full (et_vk.linear_q4gsw.default). Routes that this adapter would not take, but
-    another kind of adapter would, are run too and marked in the column `for`. The cases are small: most of the time is
-    that of a dispatch, which `webgpu-bench roofline` gives.
+    A NAME is short (linear_q4gsw) or full (et_vk.linear_q4gsw.default). Routes for other kinds of adapters are measured
+    too; the column `for` names the kind. The cases are small, so most of the time is the cost of a dispatch, which
+    `webgpu-bench roofline` measures.
 
-    With --of, a row for each shape M×K×N that the model multiplies by, and the route that served it: microseconds of
-    one, GB/s and GFLOP/s of the least work there is, and the share of the nearer limit, which is the fastest way that
-    this adapter has to read memory, or its multiply-adds.
+    With --of there is one row for each shape M×K×N of the model's linears and its route: microseconds per linear, GB/s
+    and GFLOP/s of the least possible work, and the share of the nearer limit. The limits are the adapter's fastest way
+    to read memory, and its multiply-adds.
     """
     if bool(names) == bool(of) or (seq_lens and not of):
         context = click.get_current_context()
-        raise click.UsageError("either ops by their NAME, or --of MODEL.pte, perhaps with -p", context)
+        raise click.UsageError("give either the NAME of ops, or --of MODEL.pte (which may have -p)", context)
     if of:
         from ..bench.linears import run_model_ops
 
@@ -211,15 +222,15 @@ def op(
 @click.command("load", cls=Command, context_settings=_SETTINGS)
 @click.argument("models", nargs=-1, metavar="[MODEL.pte...]")
 @click.option("-r", "--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Loads of each file.")
-@click.option("--report", metavar="OUT.html", help="Also write one page: time and memory against the file's size.")
+@click.option("--report", metavar="OUT.html", help="Also write a page: time and memory by file size.")
 @_DEVICE
 @_output
 def load(debug: bool, **options: Any) -> int | None:
-    """Measure how long files take to load, and how much memory they take.
+    """Measure how long files take to load, and how much memory they need.
 
-    Every load is a process of its own, from an open device to weights that are ready on it; the first token also
-    compiles kernels, unless the driver remembers them. The process's peak is given beside what it had before the load;
-    on a software adapter the GPU's memory is in it too.
+    Every load is a new process. The time starts with an open device and ends when the weights are ready on it. The
+    first token also compiles kernels, unless the driver has cached them. Memory is the peak of the process, and the
+    peak before the load. On a software adapter, GPU memory is part of the process.
     """
     from ..bench.load import run_load
 
@@ -232,8 +243,8 @@ def load(debug: bool, **options: Any) -> int | None:
 def roofline(debug: bool, **options: Any) -> int | None:
     """Measure what this adapter can do at most.
 
-    Reads and copies by working set, multiply-adds in f32 and f16, and what a dispatch, an encode, a submit and a
-    readback cost. The other commands measure it once a run and compare with it.
+    Reads and copies by working set, multiply-adds in f32 and f16, and the cost of a dispatch, of its encoding, of a
+    submission and of a readback. The other commands measure this at their start and compare with it.
     """
     from ..bench.sweep import run_roofline
 
@@ -245,14 +256,14 @@ def roofline(debug: bool, **options: Any) -> int | None:
 @click.argument("b", metavar="B")
 @click.option(
     "--fail-over", type=Percent(), metavar="5%",
-    help="Exit 1 where B is slower than A by more than this, and not by chance.",
+    help="Exit with 1 if B is slower than A by more than this, and not by chance.",
 )  # fmt: skip
 @_output
 def compare(debug: bool, **options: Any) -> int | None:
     """Compare two result files (JSON or JSON lines of this command), row by row.
 
-    The ratio is B's speed over A's, with a 95% interval. A difference counts where the interval excludes 1; a single
-    sample has no interval, so there the verdict is unknown.
+    The ratio is the speed of B over that of A, with a 95% interval. A difference counts if the interval excludes 1. A
+    single sample has no interval, so its verdict is unknown.
     """
     from ..bench.compare import run_compare
 

@@ -1,4 +1,4 @@
-"""What a .pte holds and what running it will take, as plain data: no device, no weights read."""
+"""`--inspect`: what a .pte contains and what it needs to run, as plain data. No device is opened, no weight is read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..ops.limits import Limits
 from ..runtime import support as checks
 
 SCHEMA = 1
-PROMISED_BINDING = 128 << 20  # what every WebGPU device can bind
+PROMISED_BINDING = 128 << 20  # every WebGPU device can bind this much
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of a method; a dim of a dynamic one is an upper bound."""
+    """An input or output of a method; dims of a dynamic one are upper bounds."""
 
     kind: str
     dtype: str
@@ -39,7 +39,7 @@ class OpCount:
 
 @dataclass(frozen=True, slots=True)
 class TensorUse:
-    """One tensor as the GPU will see it."""
+    """A tensor in GPU memory."""
 
     value: int
     dtype: str
@@ -50,7 +50,7 @@ class TensorUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes of GPU memory that a graph, fused as it is for a GPU, is given: the sums that are checked at load."""
+    """Bytes of GPU memory that a fused graph needs, as they are checked at load."""
 
     weights: int
     caches: int
@@ -74,7 +74,7 @@ class DelegateReport:
 
 @dataclass(frozen=True, slots=True)
 class InstructionReport:
-    """One instruction of a method: a delegate, a CPU kernel, or what steers them."""
+    """One instruction of a method: a delegate, a CPU kernel, or control flow."""
 
     kind: str
     name: str
@@ -89,8 +89,8 @@ class MethodReport:
     steps: tuple[InstructionReport, ...]
     kernels: tuple[OpCount, ...]
     delegates: tuple[DelegateReport, ...]
-    problem: str | None  # why it cannot be run, if it cannot
-    notes: tuple[str, ...]  # what runs otherwise than the file says
+    problem: str | None  # why the method cannot run, if it cannot
+    notes: tuple[str, ...]  # where execution differs from what the file says
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Report:
 
 
 def inspect(program: Program, limits: Limits | None = None) -> Report:
-    """Everything there is to say about a program; memory is what an adapter of these limits needs for it."""
+    """A report on the whole program; memory is what an adapter with these limits needs."""
     parts = tuple(_parts(program))
     sizes: dict[str, int] = {}
     for part in parts:
@@ -127,7 +127,7 @@ def inspect(program: Program, limits: Limits | None = None) -> Report:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report as what JSON can hold."""
+    """The report as JSON data."""
     plain = asdict(report)
     for method, told in zip(plain["methods"], report.methods, strict=True):
         for delegate, known in zip(method["delegates"], told.delegates, strict=True):
@@ -137,7 +137,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def roles(graph: VkGraph) -> dict[int, str]:
-    """What each tensor of a graph is: input, output, weight, cache or activation."""
+    """The role of each tensor of a graph: input, output, weight, cache or activation."""
     known = checks.known_ops()
     found: dict[int, str] = {}
     for i, value in enumerate(graph.values):
@@ -219,7 +219,7 @@ def _delegate(delegate: Delegate, limits: Limits) -> DelegateReport:
 
 
 def merged(delegates: Sequence[DelegateReport]) -> DelegateReport:
-    """Several delegates as if they were one; options are those all agree on."""
+    """Several delegates as one; its options are those on which all agree."""
     counts: Counter[str] = Counter()
     supported = {op.name: op.supported for delegate in delegates for op in delegate.ops}
     for delegate in delegates:
@@ -252,7 +252,7 @@ def bindings(graph: VkGraph) -> tuple[TensorUse, ...]:
 
 
 def _memory(delegate: Delegate, limits: Limits) -> MemoryNeed | None:
-    """None where the graph can't be run: then nothing is allocated."""
+    """The memory that the delegate needs; None if it cannot run."""
     try:
         return MemoryNeed(**budget.needed(planned(delegate, limits), limits))
     except RunError:

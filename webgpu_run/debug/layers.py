@@ -1,4 +1,4 @@
-"""Which layer of a transformer a node belongs to, told from how the graph repeats itself."""
+"""Which layer of a transformer a node belongs to, derived from how the graph repeats."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _ANCHORS = ("attention", "sdpa", "update_cache")
 
 
 def layers_of(graph: Graph, count: int | None = None) -> list[int]:
-    """For each node its layer, or -1 where it is before, after or outside of them."""
-    # Numbers are computed once, in the midst of the first layer.
+    """The layer of each node, or -1 if it is in none."""
+    # SymInt nodes run once; the exporter places them inside the first layer.
     nodes = [node for node in graph.nodes if node.op.out_kind != "symint"]
     out = [-1] * len(graph.nodes)
     found = repeated([node.op.name for node in nodes], _anchors([node.op.short for node in nodes], count))
@@ -23,7 +23,7 @@ def layers_of(graph: Graph, count: int | None = None) -> list[int]:
 
 
 def _anchors(shorts: Sequence[str], count: int | None) -> list[int]:
-    """One node a layer: attention, or else any op there is `count` times."""
+    """One node per layer: attention, or else an op that occurs `count` times."""
     times = Counter(shorts)
     for anchor in _ANCHORS:
         found = [name for name in times if anchor in name and (count is None or times[name] == count)]
@@ -34,12 +34,12 @@ def _anchors(shorts: Sequence[str], count: int | None) -> list[int]:
 
 
 def repeated(names: Sequence[str], anchors: Sequence[int]) -> list[int]:
-    """Layers as the longest stretch around the anchors that repeats at their distance."""
+    """Layer numbers: the longest sequence of ops around the anchors that repeats at their distance."""
     out = [-1] * len(names)
     if len(anchors) < 2:
         return out
     gaps = {b - a for a, b in itertools.pairwise(anchors)}
-    if len(gaps) > 1:  # layers differ: each ends with its anchor
+    if len(gaps) > 1:  # layers have different lengths: each ends with its anchor
         starts = [0, *(a + 1 for a in anchors[:-1])]
         for layer, (a, b) in enumerate(zip(starts, anchors, strict=True)):
             out[a : b + 1] = [layer] * (b + 1 - a)

@@ -1,4 +1,4 @@
-"""`--trace out.json`: the run as a Chrome trace, which Perfetto opens: what the host did above what the GPU did."""
+"""`--trace out.json`: the run as a Chrome trace for Perfetto, with a host track and a GPU track."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROCESS, _HOST, _GPU = 1, 1, 2
 
 
 class Timeline:
-    """An observer that collects events. GPU clocks have their own zero: a call's last dispatch is put at its end."""
+    """An observer that collects events. GPU clocks have their own zero, so a call's last dispatch is put at its end."""
 
     def __init__(self, title: str, device: str, zero_ns: int) -> None:
         self._zero = zero_ns
@@ -22,7 +22,7 @@ class Timeline:
         ]
 
     def span(self, name: str, start_ns: int, nanoseconds: int, *, gpu: bool = False, **args: Any) -> None:
-        """One slice."""
+        """Add one slice to a track."""
         self.events.append(
             {
                 "ph": "X",

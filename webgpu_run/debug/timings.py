@@ -1,4 +1,4 @@
-"""`--timings`: where the time of prefill and of decode went, by op, by dispatch or by layer."""
+"""`--timings`: where the time of prefill and of decode goes, by op, by dispatch or by layer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..runtime.calls import Call
 from ..runtime.model import Model
 from .layers import layers_of
 
-SPECK = 0.001  # rows below this share are summed up
+SMALL_SHARE = 0.001  # rows below this share are summed up in one
 
 
 @dataclass(slots=True)
 class TimingRow:
-    """Dispatches that are shown together; times are sums over the calls of a phase."""
+    """Dispatches that are shown as one row, summed over all calls of a phase."""
 
     label: str
     kernel: str = ""
@@ -36,7 +36,7 @@ class TimingRow:
 
 @dataclass(slots=True)
 class Phase:
-    """All calls of prefill, or of decode."""
+    """Sums over all calls of prefill, or of decode."""
 
     name: str
     calls: int = 0
@@ -88,7 +88,7 @@ class Timings:
 
 
 def as_tables(timings: Timings, width: int) -> list[Any]:
-    """Tables and lines: a table a phase with its sum, or wall times where the adapter has no timestamps."""
+    """One table per phase with its sum, or wall times if the adapter has no timestamps."""
     out: list[Any] = []
     if not timings.timestamps:
         out.append("this adapter has no timestamp queries: wall times only")
@@ -137,7 +137,7 @@ def _ordered(phase: Phase, by: str) -> Sequence[TimingRow]:
     if by != "op":
         return rows
     rows.sort(key=lambda row: -row.gpu_ns)
-    big = [row for row in rows if row.gpu_ns >= SPECK * phase.gpu_ns]
+    big = [row for row in rows if row.gpu_ns >= SMALL_SHARE * phase.gpu_ns]
     small = rows[len(big) :]
     if len(small) < 2:
         return rows
@@ -158,7 +158,7 @@ def _total(phase: Phase) -> str:
     gpu = f"GPU {ms(phase.gpu_ns)} · " if phase.rows else ""
     share = f" · GPU sum is {phase.gpu_ns / wall:.0%} of wall" if phase.rows and wall else ""
     return (
-        f"{phase.name}, a call: {gpu}host {ms(host)} · waiting {ms(phase.wait_ns)} · wall {ms(wall)}{share}; "
+        f"{phase.name}, per call: {gpu}host {ms(host)} · waiting {ms(phase.wait_ns)} · wall {ms(wall)}{share}; "
         f"planning and compiling {ms(phase.compile_ns)}"
     )
 

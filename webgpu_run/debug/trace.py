@@ -1,4 +1,4 @@
-"""`--trace-resize`: for each call, which inputs changed, and for each node what followed from it."""
+"""`--trace-resize`: for each call, which inputs changed and which nodes were planned again."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from .layers import layers_of
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-MANY = 3  # calls alike in a row become one line
+MANY = 3  # more equal calls than this in a row become one line
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTrace:
-    """One node that was planned again, or whose number changed."""
+    """One node that was planned again, or whose symbolic integer changed."""
 
     node: int
     op: str
     max_dims: Dims
     live_dims: Dims
     route: str
-    was: str  # the route before, where it was another
+    was: str  # the previous route, if it was different
     grids: tuple[tuple[int, int, int], ...]
     uniform_bytes: int
     sym: int | None
     layer: int
 
     def facts(self) -> tuple[Any, ...]:
-        """What makes two nodes of different layers look alike."""
+        """What must be equal for two nodes of different layers to be shown as one."""
         return self.op, self.max_dims, self.live_dims, self.route, self.was, self.grids, self.uniform_bytes, self.sym
 
 
@@ -49,7 +49,7 @@ class InputTrace:
     max_dims: Dims
     live_dims: Dims
     was: Dims
-    value: int | None  # of a single whole number
+    value: int | None  # of a position
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class CallTrace:
 
     @property
     def skipped(self) -> int:
-        """Nodes of which nothing that they read changed."""
+        """Nodes whose inputs did not change."""
         return self.total - len(self.nodes)
 
 
 class Tracer:
-    """Watches calls and keeps what each resize did; `model.stats` and deltas are those of the call just made."""
+    """Tells what the last call changed, from the deltas that it left in the runners."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -88,7 +88,7 @@ class Tracer:
         self._makers = [{n.outs[0]: n.index for n in r.graph.nodes if n.op.out_kind == "symint"} for r in model.runners]
 
     def trace(self, call: Call) -> CallTrace:
-        """What this call changed; to be asked after every call."""
+        """What this call changed. Must be called after every call, because it compares with the one before."""
         nodes = [
             self._node(r, i, k)
             for k, r in enumerate(self.model.runners)
@@ -96,9 +96,9 @@ class Tracer:
         ]
         self._plans = [list(r.engine.plans) for r in self.model.runners]
         inputs = []
-        talks = call.phase in ("prefill", "decode")
+        is_text = call.phase in ("prefill", "decode")
         for i, (spec, dims) in enumerate(zip(self.model.inputs, call.shapes, strict=False)):
-            value = call.position if talks and i == 1 else None
+            value = call.position if is_text and i == 1 else None
             inputs.append(InputTrace(i, spec.dtype, spec.dims, dims, self._inputs[i], value))
         self._inputs = [t.live_dims for t in inputs]
         return CallTrace(
@@ -186,16 +186,16 @@ def head(trace: CallTrace) -> str:
 
 
 def as_tree(trace: CallTrace) -> Tree:
-    """The call for people: inputs, then nodes, layers that did the same folded into one."""
+    """The call for people: inputs, then nodes; equal layers are folded into one."""
     from rich.text import Text
     from rich.tree import Tree
 
     tree = Tree(Text(head(trace), "bold"), guide_style="dim")
     for i in trace.inputs:
         value = f" = {i.value}" if i.value is not None else ""
-        moved = f"max {_dims(i.max_dims)} → live {_dims(i.live_dims)}"
+        change = f"max {_dims(i.max_dims)} → live {_dims(i.live_dims)}"
         was = f"  (was {_dims(i.was)})" if i.was != i.live_dims else "  (same shape)"
-        tree.add(Text(f"input {i.index}  {i.dtype}  {moved}{value}{was}", "cyan"))
+        tree.add(Text(f"input {i.index}  {i.dtype}  {change}{value}{was}", "cyan"))
     for number in (n for n in trace.nodes if n.sym is not None):
         tree.add(_line(number))
     for nodes, layers in _folded([n for n in trace.nodes if n.sym is None]):
@@ -224,7 +224,7 @@ def _line(n: NodeTrace) -> Any:
 
 
 def _folded(nodes: Sequence[NodeTrace]) -> Iterable[tuple[list[NodeTrace], list[int]]]:
-    """Nodes outside of layers one by one; layers with the layers after them that look alike."""
+    """Groups to show: a single node outside of layers, or the nodes of a layer with all equal layers after it."""
     groups: list[tuple[list[NodeTrace], list[int]]] = []
     at = 0
     while at < len(nodes):
@@ -255,13 +255,13 @@ def _grid(grid: tuple[int, int, int]) -> str:
 
 
 class Lines:
-    """Calls one after another as lines or trees; more than a few alike in a row become one line."""
+    """Calls as lines or trees; many equal calls in a row become one line."""
 
     def __init__(self) -> None:
         self._alike: list[CallTrace] = []
 
     def add(self, trace: CallTrace) -> list[CallTrace | str]:
-        """What can be shown now."""
+        """Add a call; what can be shown now."""
         if not trace.planned and (not self._alike or _shape(self._alike[-1]) == _shape(trace)):
             self._alike.append(trace)
             return []
