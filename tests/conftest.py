@@ -7,6 +7,7 @@ an adapter or starts a process.
 from __future__ import annotations
 
 import inspect
+import signal
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
     config.addinivalue_line("markers", "adapter: opens a GPU adapter (set by conftest.py)")
     config.addinivalue_line("markers", "process: starts a process (set by conftest.py)")
     config.addinivalue_line("markers", "campaign: one of many parts that do the same with other random data")

@@ -250,7 +250,10 @@ def test_killed_run_keeps_its_rows(form: str, tmp_path: Path) -> None:
 def test_interrupt_prints_the_rows_so_far(tmp_path: Path) -> None:
     process = long_run(tmp_path / "a.jsonl")
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    try:
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert [re.split(r"\s{2,}", line)[4] for line in out.decode().splitlines()[1:]] == ["pp1", "pp2"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import stat
+import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import RunError, UsageError
@@ -39,18 +41,49 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
             with open(target, "wb", buffering=0) as out:
                 out.write(data)
             return
-        fd, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
+        _remove_abandoned(target)
+        fd, name = tempfile.mkstemp(prefix=_prefix(target), suffix=".tmp", dir=target.parent)
         try:
-            with open(fd, "wb") as out:
-                out.write(data)
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, target)
+            with contextlib.ExitStack() as until_renamed:
+                with open(fd, "wb") as out:
+                    with contextlib.suppress(OSError):  # no locks on this file system: then nothing is removed either
+                        until_renamed.enter_context(_locked(fd))
+                    out.write(data)
+                os.chmod(name, 0o666 & ~_umask())
+                os.replace(name, target)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):  # an interrupt may arrive just after the rename
                 os.unlink(name)
             raise
     except OSError as error:
         raise RunError(f"cannot write: {(error.strerror or str(error)).lower()} ({target})") from None
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:40]}."
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Delete the temporary files that killed runs left behind for this target. A live writer locks its own."""
+    for path in target.parent.glob(glob.escape(_prefix(target)) + "????????.tmp"):
+        with contextlib.suppress(OSError), open(path, "rb") as file, _locked(file.fileno()):
+            path.unlink()  # on Windows this fails anyway while a writer has the file open
+
+
+@contextlib.contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    """Lock a file, also after `fd` is closed; an OSError if another process has locked it."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    own = os.dup(fd)
+    try:
+        fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(own)
 
 
 def _is_device_or_pipe(path: Path) -> bool:

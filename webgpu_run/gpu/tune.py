@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..assets import wgsl_dir
+from ..console import outfile
 from ..errors import RunError
 from ..formats.source import Span
 from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
@@ -207,13 +207,6 @@ def write(path: Path | None, key: str, entry: Mapping[str, Any]) -> None:
     entries = {k: v for k, v in read(path).items() if k != key}
     entries[key] = dict(entry)
     text = json.dumps(dict(list(entries.items())[-_MAX_ENTRIES:]), indent=1)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RunError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tune")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
+        outfile.write(path, text.encode())
