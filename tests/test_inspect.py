@@ -156,7 +156,7 @@ def test_memory_is_what_is_allocated(name: str, device: Device) -> None:
 def caches(model: Model) -> Iterator[Resource]:
     for node in model.runners[0].graph.nodes:
         if node.op.resources:
-            owned = node.op.resources(budget.args_at(model.runners[0].graph, node, {}), model.device.limits)
+            owned = node.op.resources(node.args_at({}), model.device.limits)
             yield from (r for r in owned.values() if r.state)
 
 

@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..errors import CheckError, UsageError
 from ..gpu.callstats import CallStats
-from ..graph.graph import Node, Sym
+from ..graph.graph import Node
 from ..ops.spec import Args
 from ..runtime.model import Model
 from ..runtime.runner import Runner
@@ -57,22 +56,8 @@ def value(runner: Runner, v: int) -> Array:
 
 def live_args(runner: Runner, node: Node) -> Args:
     """The arguments of a node as its reference takes them: live dims, and numbers where the graph has SymInts."""
-    engine, tensors = runner.engine, runner.graph.tensors
-    slots = engine.slot_values()
-    attrs: dict[str, Any] = {
-        name: tuple(engine.syms[x.value] if isinstance(x, Sym) else x for x in a) if isinstance(a, tuple) else a
-        for name, a in node.attrs.items()
-    }
-    attrs |= {name: engine.syms[v] for name, v in node.syms.items()}
-    attrs |= {name: slots[slot] for name, slot in node.slots.items()}
-    named = {**node.tensors, **{n: v for n, v in zip(node.op.outs, node.outs, strict=True) if v in tensors}}
-    return Args(
-        {name: engine.live[v] for name, v in node.tensors.items()},
-        attrs,
-        max_dims={name: tensors[v].max_dims for name, v in named.items()},
-        dtypes={name: tensors[v].dtype for name, v in named.items()},
-        slots=node.slots,
-    )
+    args, slots = runner.engine.args(node), runner.engine.slot_values()
+    return node.args(args.dims, {**args.attrs, **{name: slots[slot] for name, slot in node.slots.items()}})
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError
-from ..graph.budget import SLACK, activation_sizes, args_at, largest
+from ..graph.budget import SLACK, activation_sizes, largest
 from ..graph.graph import GPU_DTYPE, Graph, Node
 from ..graph.memory import Memory
 from ..graph.planner import Engine
@@ -72,7 +72,7 @@ class Residency:
 
     def _at(self, node: Node, name: str, live: Mapping[int, Dims]) -> Resource:
         assert node.op.resources
-        return node.op.resources(args_at(self.graph, node, live), self.limits)[name]
+        return node.op.resources(node.args_at(live), self.limits)[name]
 
     def source(self, v: int) -> Any:
         """The buffer that holds a tensor. A constant is uploaded at its first use, as f32 or i32."""
@@ -109,7 +109,7 @@ class Residency:
         for done, node in enumerate(packing):
             if progress:
                 progress("weights", done, len(packing))
-            args = args_at(graph, node, {})
+            args = node.args_at({})
             if node.op.pack:
                 self._pack(node, args)
             for name, resource in (node.op.resources(args, self.limits) if node.op.resources else {}).items():

@@ -10,8 +10,8 @@ from ..errors import ShapeError
 from ..ops import wgsl
 from ..ops.limits import Limits
 from ..ops.plan import Step
-from ..ops.spec import Args, Resource
-from ..shapes import ITEMSIZE, Dims, prod
+from ..ops.spec import Resource
+from ..shapes import ITEMSIZE, prod
 from .graph import Graph, Node
 from .memory import Memory
 from .planner import Engine
@@ -31,15 +31,6 @@ def activation_sizes(engine: Engine) -> dict[int, int]:
                 if root in sizes:
                     sizes[root] = max(sizes[root], window.offset + window.nbytes)
     return sizes
-
-
-def args_at(graph: Graph, node: Node, live: Mapping[int, Dims]) -> Args:
-    """A node's arguments at their live dims, or at their largest where there are none, as ops size what they own."""
-    tensors = graph.tensors
-    named = [*node.tensors.items(), *zip(node.op.outs, node.outs, strict=True)]
-    dims = {name: live.get(v, tensors[v].max_dims) for name, v in named if v in tensors}
-    dtypes = {name: tensors[v].dtype for name, v in node.tensors.items()}
-    return Args(dims, node.attrs, dtypes=dtypes, slots=node.slots)
 
 
 def largest(scratch: Iterable[tuple[str, Resource]]) -> dict[str, Resource]:
@@ -70,7 +61,7 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
                 continue  # no constant, or one that only says how large a cache is
             key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
             weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
-        owned = node.op.resources(args_at(graph, node, {}), limits) if node.op.resources else {}
+        owned = node.op.resources(node.args_at({}), limits) if node.op.resources else {}
         for name, resource in owned.items():
             if resource.state:
                 caches += resource.nbytes

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..formats.source import Span
 from ..formats.vkgraph import BoolList, DoubleList, IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
-from ..ops.spec import Op, load_all
+from ..ops.spec import Args, Op, load_all
 from ..shapes import Array, Dims
 
 # On the GPU a float is f32 and everything smaller than 32 bits is widened; constants keep their own bytes until packed.
@@ -56,11 +56,22 @@ class Node:
     syms: Mapping[str, int]  # SymInts whose value the plan reads
     slots: Mapping[str, int]  # SymInts that kernels read: arg -> slot
     outs: tuple[int, ...]
+    max_dims: Mapping[str, Dims]  # of tensors and outputs
+    dtypes: Mapping[str, str]  # of tensors and outputs
+    symbolic: tuple[str, ...]  # attributes that contain a Sym
     key: int  # nodes with equal keys plan alike
 
     @property
     def label(self) -> str:
         return f"{self.op.short}#{self.index}"
+
+    def args(self, dims: Mapping[str, Dims], attrs: Mapping[str, Any]) -> Args:
+        """What the op sees of the node, with its tensors at these dims."""
+        return Args(dims, attrs, max_dims=self.max_dims, dtypes=self.dtypes, slots=self.slots)
+
+    def args_at(self, live: Mapping[int, Dims]) -> Args:
+        """The same for ops that size their own memory: dims by value id, the largest where there is none."""
+        return self.args({name: live.get(v, self.max_dims[name]) for name, v in self.tensors.items()}, self.attrs)
 
 
 class Graph:
@@ -174,16 +185,21 @@ class Graph:
             out = self.tensors[outs[0]]
             if not source.mutable and _same_memory(source.dtype, out.dtype):
                 self.tensors[out.id] = GraphTensor(out.id, out.dtype, out.max_dims, source.id)
+        written = {name: v for name, v in zip(op.outs, outs, strict=True) if v in self.tensors}
+        max_dims = {name: self.tensors[v].max_dims for name, v in {**tensors, **written}.items()}
+        dtypes = {name: self.tensors[v].dtype for name, v in {**tensors, **written}.items()}
+        symbolic = tuple(n for n, a in attrs.items() if isinstance(a, tuple) and any(isinstance(x, Sym) for x in a))
+        is_alias = bool(op.alias) and self.tensors[outs[0]].root != outs[0]
         facts = (
             op.name,
-            tuple((n, self.tensors[v].dtype, self.tensors[v].max_dims) for n, v in tensors.items()),
+            tuple(max_dims.items()),
+            tuple(dtypes.items()),
             tuple(attrs.items()),
             tuple(slots.items()),
-            tuple((self.tensors[v].dtype, self.tensors[v].max_dims) for v in outs if v in self.tensors),
-            op.alias and self.tensors[outs[0]].root != outs[0],
+            is_alias,
         )
         key = self._keys.setdefault(facts, len(self._keys))
-        return Node(index, op, tensors, attrs, syms, slots, outs, key)
+        return Node(index, op, tensors, attrs, syms, slots, outs, max_dims, dtypes, symbolic, key)
 
     def _slot(self, vid: int) -> int:
         return self.slots.setdefault(vid, self.slot_count)

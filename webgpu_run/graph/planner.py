@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import RunError, ShapeError, UnsupportedError
@@ -44,7 +45,6 @@ class Engine:
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
         self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
-        self._fixed = [self._never_changes(node) for node in graph.nodes]
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
         self.plans = [first.plans[i] for i in range(len(graph.nodes))]
         self.live.update(first.dims)
@@ -100,42 +100,41 @@ class Engine:
         """What kernels would find in the SymInt slots for inputs of the shapes that are live; for `only_slots`."""
         return self.slot_values(self._move(dict(zip(self.graph.input_ids, inputs, strict=True))).syms)
 
-    def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
-        """The node's plan for these shapes, checked against what its outputs can hold."""
-        live_dims = {name: dims[v] if v in dims else self.live[v] for name, v in node.tensors.items()}
-        live_syms = {name: syms[v] if v in syms else self.syms[v] for name, v in node.syms.items()}
-        shaped = {
-            name: tuple(
+    def args(
+        self,
+        node: Node,
+        dims: Mapping[int, Dims] = MappingProxyType({}),
+        syms: Mapping[int, int] = MappingProxyType({}),
+    ) -> Args:
+        """The node's arguments at the live dims and SymInts, those in `dims` and `syms` taking precedence."""
+        live = {name: dims[v] if v in dims else self.live[v] for name, v in node.tensors.items()}
+        attrs: dict[str, Any] = {n: syms[v] if v in syms else self.syms[v] for n, v in node.syms.items()}
+        for name in node.symbolic:
+            attrs[name] = tuple(
                 (syms[x.value] if x.value in syms else self.syms[x.value]) if isinstance(x, Sym) else x
                 for x in node.attrs[name]
             )
-            for name in self._fixed[node.index][2]
-        }
-        attrs = {**node.attrs, **live_syms, **shaped}
+        return node.args(live, {**node.attrs, **attrs} if attrs else node.attrs)
+
+    def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
+        """The node's plan for these shapes, checked against what its outputs can hold."""
+        args = self.args(node, dims, syms)
         if node.op.reads_data:
-            return self._plan(node, live_dims, attrs, data)
-        key = (node.key, tuple(live_dims.values()), tuple(live_syms.values()), tuple(shaped.values()))
+            return self._plan(node, args, data)
+        numbers = tuple([args.attrs[name] for name in (*node.syms, *node.symbolic)])
+        key = (node.key, *args.dims.values(), numbers)
         plan = self._memo.get(key)
         if plan is None:
             if len(self._memo) > 20000:
                 self._memo.clear()
-            plan = self._memo[key] = self._plan(node, live_dims, attrs, data)
+            plan = self._memo[key] = self._plan(node, args, data)
         return plan
 
-    def _never_changes(self, node: Node) -> tuple[dict[str, Dims], dict[str, str], tuple[str, ...]]:
-        """Largest dims and dtypes by name, and the attributes that hold SymInts."""
-        tensors = self.graph.tensors
-        named = [*node.tensors.items(), *((n, v) for n, v in zip(node.op.outs, node.outs, strict=True) if v in tensors)]
-        shaped = (n for n, a in node.attrs.items() if isinstance(a, tuple) and any(isinstance(x, Sym) for x in a))
-        return {n: tensors[v].max_dims for n, v in named}, {n: tensors[v].dtype for n, v in named}, tuple(shaped)
-
-    def _plan(self, node: Node, dims: Mapping[str, Dims], attrs: Mapping[str, Any], data: Mapping[int, Array]) -> Plan:
+    def _plan(self, node: Node, args: Args, data: Mapping[int, Array]) -> Plan:
         if node.op.reads_data:
-            attrs = {**attrs, "data": self._data(node, dims[node.op.reads_data], data)}
+            args.attrs = {**args.attrs, "data": self._data(node, args[node.op.reads_data], data)}
         if node.op.alias:
-            attrs = {**attrs, "aliased": self.graph.tensors[node.outs[0]].root != node.outs[0]}
-        max_dims, dtypes, _ = self._fixed[node.index]
-        args = Args(dims, attrs, max_dims=max_dims, dtypes=dtypes, slots=node.slots)
+            args.attrs = {**args.attrs, "aliased": self.graph.tensors[node.outs[0]].root != node.outs[0]}
         try:
             plan = node.op.plan(args, self.limits)
         except RunError as err:
