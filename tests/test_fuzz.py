@@ -32,10 +32,12 @@ from webgpu_run.formats.vkgraph import (
 )
 from webgpu_run.formats.vkgraph_writer import program_of
 
+from helpers import file_mutants
 from helpers.samples import FIXTURES, WEIGHT, add_program, every_kind, plain
 
 SLOW = 1.0  # seconds that a single file may take
 GROWTH = 64_000_000
+DAMAGED = sorted((Path(__file__).parent / "fixtures" / "damaged").glob("*.pte"))
 TWO = [path for path in FIXTURES if path.stem in ("tiny_dyn", "tiny_short")]
 
 
@@ -139,6 +141,34 @@ def test_single_byte_corruptions(
 
 def test_corruptions_are_enough() -> None:
     assert sum(least for *_, least in CORRUPTIONS) >= 50_000
+
+
+@pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.stem)
+def test_files_that_once_escaped(path: Path) -> None:
+    """Each made something other than our own error come out, or took seconds, when it was found."""
+    for k in range(3):  # the profiles that are planned for
+        start = time.process_time()
+        file_mutants.judge(path.read_bytes(), k)
+        assert time.process_time() - start < SLOW
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("part", range(10))
+def test_damaged_files(part: int) -> None:
+    """A sample of what `tests/tools/fuzz_files.py` does: all its strategies, on all its small files."""
+    samples = file_mutants.small_samples()
+    assert len(samples) >= 6
+    outcomes: Counter[str] = Counter()
+    for k in range(480 * part, 480 * (part + 1)):
+        strategy, sample, data = file_mutants.mutant(k, samples)
+        start = time.process_time()
+        try:
+            outcomes[file_mutants.judge(data, k)] += 1
+        except BaseException as error:
+            pytest.fail(f"mutant {k}, {strategy} of {sample.name}: {type(error).__name__}: {error}")
+        assert time.process_time() - start < SLOW
+    assert outcomes["FormatError"] > 240
+    assert outcomes["planned"] > 10
 
 
 ids = st.integers(-2, 9)

@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         "layers of a cache past the first are never bound",
         f"{GPU}/executor.py",
-        "Executor._reach",
+        "Executor._layers_to_bind",
         "return 1",
         "tests/test_reached.py",
     ),
@@ -177,7 +177,7 @@ MUTANTS = (
         "return Path(path)",
         "tests/test_cli_faults.py -k overwrite",
     ),
-    Mutant("the stats line is empty", f"{CLI}/run_report.py", "Run.line", "return ''", "tests/test_cli_text.py"),
+    Mutant("the stats line is empty", f"{CLI}/run_totals.py", "RunTotals.line", "return ''", "tests/test_cli_text.py"),
     Mutant(
         "the given .ptd files are not read",
         f"{RUNTIME}/open.py",

@@ -128,7 +128,7 @@ def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
     """From the live rows and the largest context: a position that moves changes none of it."""
     seq, heads, dim = q[1:]
     each = heads // cache[2]
-    share = max(n for n in range(1, each + 1) if each % n == 0 and (n == 1 or n * dim <= FLOATS))
+    share = max((n for n in range(1, min(each, FLOATS // dim) + 1) if each % n == 0), default=1)
     rows = max(1, min(4, FLOATS // (share * dim))) if seq > 1 else 1
     groups = max(1, min(limits.profile.workgroup, limits.max_invocations) // 8)
     items = heads // share * ceil_div(seq, rows)
