@@ -97,7 +97,9 @@ def attention(
     computed_cache: bool = False,
     start: str = "pos",
     step: int = 1,
+    axis: int = 0,
     copies: int = 0,
+    reshaped: bool = False,
     dim: int = 8,
 ) -> Builder:
     """Attention of 4 query heads and 2 key heads as the exporter writes it, with one detail changed at a time.
@@ -115,19 +117,24 @@ def attention(
     }
     at = b.input((2,), "int32")
     pos, zero = (b.call("et_vk.select_as_symint.default", at, 0, i) for i in (0, 1))
-    live = b.call("sym_size.int", parts["q"], 1)
+    live = b.call("sym_size.int", b.x if projected else parts["q"], 1)
     end = b.call("add", pos, live)
     is_sliced = rope == "et_vk.apply_rotary_emb.default"
     tables = [b.constant(np.ones((20, dim // 2 if is_sliced else dim), np.float32)) for _ in range(2)]
-    first = {"pos": pos, "zero": zero}[start]
+    if start == "number":
+        pos = b.value(3)
+    first = zero if start == "zero" else pos
     if is_sliced:
-        tables = [b.call("aten.slice_copy.Tensor", t, 0, first, end, step, out=(5, dim // 2)) for t in tables]
+        tables = [b.call("aten.slice_copy.Tensor", t, axis, first, end, step, out=(5, dim // 2)) for t in tables]
     for _ in range(copies):
         tables = [b.call("aten.clone.default", t, None) for t in tables]
+    if reshaped:
+        tables = [b.call(VIEW, t, (5, 1, dim // 2)) for t in tables]
     dims = (1, 20, 2, dim)
     caches = [b.input(dims) if computed_cache else b.constant(np.zeros(dims, np.float32)) for _ in range(2)]
     for _ in range(1 + share):
-        rq, rk = b.call(rope, parts["q"], parts["k"], *tables, *(() if is_sliced else (first,)))
+        rotated = [(1, 5, n, dim) for n in (4, 2)]
+        rq, rk = b.call(rope, parts["q"], parts["k"], *tables, *(() if is_sliced else (first,)), out=rotated)
         key = parts["k"] if other_k else rk
         b.output(b.call("sdpa_with_kv_cache.default", rq, key, parts["v"], *caches, pos, live, None, 0.0, True, None))
     if keep:
