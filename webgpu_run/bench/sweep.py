@@ -65,7 +65,7 @@ def run_model(
     if skipped:
         warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
     with Progress(quiet=quiet, manual=True) as progress:
-        loaded = open_model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress)
+        loaded = open_model(program, opened, method=method, fuse=not no_fuse, kv=kv, progress=progress, is_checked=True)
         roof = None if no_roofline else roofline.measure(opened, progress)
         bench = Bench(loaded, reach, chunk=chunk)
         shared = facts(opened, program)

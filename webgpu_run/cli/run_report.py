@@ -43,6 +43,7 @@ def load_model(program: Program, settings: Settings, progress: Progress) -> Mode
         kv=settings.kv,
         progress=progress,
         only_model=True,
+        is_checked=True,
     )
     if model.notes and not settings.quiet:
         progress.close()

@@ -50,6 +50,7 @@ class Model:
         tune: bool = True,
         kv: str = "f32",
         progress: ProgressCallback | None = None,
+        is_checked: bool = False,
     ) -> None:
         self.program = program
         self.method = program.method(method)
@@ -57,7 +58,8 @@ class Model:
         self.inputs = self._tensors(self.method.inputs)
         self.outputs = self._tensors(self.method.outputs)
         self.metadata = program.metadata
-        check_method(self.method)
+        if not is_checked:
+            check_method(self.method)
         self.notes = notes(self.method)
         self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_tuned(device, tune=tune)

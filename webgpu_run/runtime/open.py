@@ -44,11 +44,15 @@ def open_model(
     kv: str = "f32",
     progress: ProgressCallback | None = None,
     only_model: bool = False,
+    is_checked: bool = False,
 ) -> Model:
-    """Make a method of the program ready to run; `only_model` is as `open_device` takes it."""
+    """Make a method of the program ready to run; `only_model` is as `open_device` takes it.
+
+    `is_checked` says that `check_method` has accepted the method, so that its graphs are not planned once more.
+    """
     if only_model:
         adapters.suit(program.file_size)
-    return Model(program, device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)
+    return Model(program, device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress, is_checked=is_checked)
 
 
 def load(
