@@ -13,10 +13,10 @@ import pytest
 
 from webgpu_run.errors import ShapeError, UnsupportedError
 from webgpu_run.formats import pte
-from webgpu_run.graph import fuse
+from webgpu_run.graph import budget, fuse
 from webgpu_run.graph.graph import Graph, Node
 from webgpu_run.graph.planner import Engine
-from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits, Profile
 from webgpu_run.ops.plan import Plan, fold
 from webgpu_run.ops.spec import Args, load_all
 from webgpu_run.shapes import Array, Dims, prod
@@ -365,3 +365,17 @@ def test_integer_attributes_keep_64_bits() -> None:
     b = graphs.Builder()
     b.output(b.call("aten.slice_copy.Tensor", b.input((5, 2)), 0, 1, 2**63 - 1, 1))
     assert Engine(b.graph(), Limits()).plans[0].outs == ((4, 2),)
+
+
+@pytest.mark.parametrize("profile", [GPU, SOFTWARE, PLAIN], ids=lambda p: p.name)
+def test_a_linear_with_rows_wider_than_a_uniform_needs_no_scratch(profile: Profile) -> None:
+    limits = Limits(profile=profile, subgroups=profile is SOFTWARE)
+    b, k = graphs.Builder(), 2 * Limits().max_uniform // 4
+    w, scales = graphs.q4(np.random.default_rng(0), 8, k)
+    x = b.input((1, 5, k))
+    b.output(b.call(Q4, x, b.constant(w), b.constant(scales), 32, None, out=(1, 5, 8)))
+    engine = Engine(Graph(fuse.fuse(b.vk(), limits), b.bytes_of), limits)
+    assert [node.op.name for node in engine.graph.nodes] == [Q4]
+    need = budget.needed(engine, limits)
+    assert need["weights"] == w.nbytes + scales.nbytes
+    assert 0 <= need["activations"] - 4 * 5 * (k + 8) < 8192

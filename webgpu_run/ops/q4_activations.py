@@ -105,6 +105,8 @@ def _fit_texture(m: int, limits: Limits) -> bool:
 
 def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> dict[str, Resource]:
     """Scratch for the staged, normalised or rounded rows of a prefill."""
+    if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
+        return {}
     scratch: dict[str, Resource] = {}
     if m > 1 and _can_stage(k, limits) and not rounded:
         layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)

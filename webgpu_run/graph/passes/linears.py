@@ -17,15 +17,16 @@ RMS_NORM = "et_vk.rms_norm.default"
 
 def can_fuse(g: Rewrite, linears: Sequence[NamedCall], limits: Limits) -> bool:
     """Whether one kernel can compute them: same group size, a bias for all or none, and dims that it takes."""
-    x, group = g.tensor(linears[0]["x"]), g.value(linears[0]["group"])
-    weights = [g.tensor(linear["w"]) for linear in linears]
+    group = g.value(linears[0]["group"])
+    tensors = [g.tensor(linears[0]["x"]), *(g.tensor(linear["w"]) for linear in linears)]
+    x, *weights = [t.dims if t is not None else () for t in tensors]
     return (
-        x is not None
+        bool(x and all(weights))
         and isinstance(group, int)
         and group > 0
         and all(g.value(linear["group"]) == group for linear in linears)
         and len({g.value(linear["bias"]) is None for linear in linears}) == 1
-        and q4_layout.fits(x.dims[-1], group, [w.dims[0] for w in weights if w is not None], limits)
+        and q4_layout.fits(x[-1], group, [w[0] for w in weights], limits)
     )
 
 
