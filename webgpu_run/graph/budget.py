@@ -1,4 +1,4 @@
-"""What graphs need of a device, held against what it has before anything is allocated."""
+"""The memory and limits that graphs need, compared with the device before anything is allocated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK = 1024  # kernels that bind a row as a uniform read whole vectors
 
 
 def activation_sizes(engine: Engine) -> dict[int, int]:
-    """Bytes of every tensor that has its own memory and is no constant, with the windows kernels read it through."""
+    """Bytes of every activation with its own memory; a window that a kernel binds may reach past the tensor's end."""
     graph = engine.graph
     sizes = {v: prod(t.max_dims) * 4 + SLACK for v, t in graph.tensors.items() if t.root == v and t.constant < 0}
     for node, plan in zip(graph.nodes, engine.plans, strict=True):
@@ -34,22 +34,22 @@ def activation_sizes(engine: Engine) -> dict[int, int]:
 
 
 def largest(scratch: Iterable[tuple[str, Resource]]) -> dict[str, Resource]:
-    """One resource a name, with room for what every node needs of it."""
-    found: dict[str, Resource] = {}
+    """One resource per name, large enough for every node that uses it."""
+    shared: dict[str, Resource] = {}
     for name, resource in scratch:
-        room = found.setdefault(name, resource)
-        nbytes = max(room.nbytes, resource.nbytes)
-        if room.texture and resource.texture:
-            width, height, layers = map(max, room.texture, resource.texture)
+        other = shared.setdefault(name, resource)
+        nbytes = max(other.nbytes, resource.nbytes)
+        if other.texture and resource.texture:
+            width, height, layers = map(max, other.texture, resource.texture)
             nbytes = width * height * layers * 16
-            found[name] = replace(room, nbytes=nbytes, texture=(width, height, layers))
+            shared[name] = replace(other, nbytes=nbytes, texture=(width, height, layers))
         else:
-            found[name] = replace(room, nbytes=nbytes)
-    return found
+            shared[name] = replace(other, nbytes=nbytes)
+    return shared
 
 
 def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
-    """Bytes a graph will allocate: weights as the file has them, or widened where kernels read them so; the rest."""
+    """Bytes that a graph will allocate. Weights count as in the file if an op packs them, else widened to 32 bits."""
     graph = engine.graph
     weights: dict[Hashable, int] = {}
     scratch: list[tuple[str, Resource]] = []
@@ -58,7 +58,7 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
         for name, v in node.tensors.items():
             tensor = graph.tensors[graph.tensors[v].root]
             if tensor.constant < 0 or tensor.mutable or node.op.param(name).role == "cache":
-                continue  # no constant, or one that only says how large a cache is
+                continue  # an activation, or a cache: its constant in the file only gives its dims
             key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
             weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
         owned = node.op.resources(node.args_at({}), limits) if node.op.resources else {}
@@ -74,7 +74,7 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
 
 
 def _stored(graph: Graph, node: Node, name: str) -> Hashable:
-    """Which constant of the file it is: a tied table is there, and is uploaded, once, its scales with it."""
+    """Identity of a constant: weights that share a key in the file are uploaded once, together with their scales."""
     param = node.op.param(name)
     if param.role == "scales" and node.op.pack:
         (weight,) = node.op.named("weight", "table")
@@ -84,7 +84,7 @@ def _stored(graph: Graph, node: Node, name: str) -> Hashable:
 
 
 def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:
-    """Refuse, with the numbers, what no adapter like this one can hold."""
+    """Refuse a model that this adapter cannot hold, and say by how much."""
     total: dict[str, int] = {}
     for engine in engines:
         sizes = activation_sizes(engine)
@@ -108,7 +108,7 @@ def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:
 
 
 def _check_workgroup(node: Node, step: Step, limits: Limits) -> None:
-    """Drivers may take a workgroup past the limits and then fail, or not: refuse it ourselves."""
+    """Refuse a workgroup over the limits, because drivers may accept it and fail later."""
     count, shared = wgsl.load(step.kernel).workgroup(step.consts)
     what = f"{node.op.name} (node {node.index}): kernel {step.kernel}"
     if count > limits.max_invocations:
@@ -118,7 +118,7 @@ def _check_workgroup(node: Node, step: Step, limits: Limits) -> None:
 
 
 def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> Iterator[tuple[str, int, int, int]]:
-    """Tensors that a step binds as storage, as (argument, value, bytes in all, bytes bound)."""
+    """Tensors that a step binds as storage: (argument, value, bytes of the tensor, bytes bound)."""
     windows, rename = dict(step.windows), dict(step.rename)
     for binding in wgsl.load(step.kernel).bindings(step.consts):
         name = rename.get(binding.name, binding.name)
@@ -137,7 +137,7 @@ def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> It
 
 
 def available() -> int | None:
-    """Bytes of memory that programs can still get, where the system says so."""
+    """Bytes of memory that are available to programs, if the system tells."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:

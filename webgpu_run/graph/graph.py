@@ -1,4 +1,4 @@
-"""A delegate's graph made ready to plan: typed nodes, alias roots, readers of every value. No GPU is needed."""
+"""A delegate's graph, ready for planning: typed nodes, alias roots, and the readers of every value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..formats.vkgraph import BoolList, DoubleList, IntList, OperatorCall, SymIn
 from ..ops.spec import Args, Op, load_all
 from ..shapes import Array, Dims
 
-# On the GPU a float is f32 and everything smaller than 32 bits is widened; constants keep their own bytes until packed.
+# The device computes in 32 bits: narrower tensors are widened. Constants keep their dtype until they are packed.
 GPU_DTYPE = {
     "float32": "float32",
     "float16": "float32",
@@ -28,14 +28,14 @@ GPU_DTYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Sym:
-    """Stands for the live value of a SymInt inside a shape attribute."""
+    """Stands for the live value of a SymInt in a shape attribute."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class GraphTensor:
-    """A tensor of the graph; `root` is the tensor whose memory it shares (itself, if none)."""
+    """A tensor of the graph; `root` is the tensor whose memory it uses: itself, unless it is an alias."""
 
     id: int
     dtype: str
@@ -47,7 +47,7 @@ class GraphTensor:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One op call with its arguments sorted by what they are for."""
+    """One op call with its arguments sorted by kind."""
 
     index: int
     op: Op
@@ -75,9 +75,9 @@ class Node:
 
 
 class Graph:
-    """Values, nodes in execution order, and who reads what.
+    """Tensors, nodes in execution order, and the nodes that read each value.
 
-    `const_data(k)` gives the bytes of constant k.
+    `const_data(k)` returns the bytes of constant k.
     """
 
     def __init__(self, vk: VkGraph, const_data: Callable[[int], Span]) -> None:
@@ -111,7 +111,7 @@ class Graph:
         return len(self.slots) + len(self.fixed_slots)
 
     def name(self, v: int) -> str:
-        """How messages call a value."""
+        """The name of a value in messages."""
         if v in self.input_ids:
             return f"input {self.input_ids.index(v)}"
         if v in self.output_ids:
@@ -122,7 +122,7 @@ class Graph:
         return self.tensors[self.tensors[v].root].constant >= 0
 
     def constant(self, v: int) -> Array:
-        """The constant behind a tensor, in the file's own dtype and this tensor's dims."""
+        """The data of a constant tensor, in the dtype of the file."""
         tensor = self.tensors[v]
         root = self.tensors[tensor.root]
         dtype = np.dtype(root.dtype)
@@ -220,7 +220,7 @@ class Graph:
 
 
 def _same_memory(source: str, target: str) -> bool:
-    """Whether a tensor can be read as the other dtype: both look alike on the GPU, and no value is narrowed."""
+    """Whether memory of one dtype can be read as the other: same form on the device, and no value is narrowed."""
     narrower = source != target and target in ("bool", "int8", "uint8")
     return GPU_DTYPE[source] == GPU_DTYPE[target] and not narrower
 
@@ -236,7 +236,7 @@ def _shape_syms(attrs: Mapping[str, Any]) -> set[int]:
 def _attribute(
     kind: str, value: Value, values: tuple[Value, ...], bad: Callable[[str], UnsupportedError], name: str
 ) -> Any:
-    """The frozen form of a scalar or list argument; scalars of one kind may arrive as another."""
+    """A scalar or list argument as its parameter wants it; exporters mix ints, floats and bools."""
     number = isinstance(value, bool | int | float)
     if kind in ("int", "sym") and isinstance(value, int):
         return int(value)

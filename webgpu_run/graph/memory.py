@@ -8,9 +8,10 @@ from .graph import Graph
 
 
 class Memory:
-    """Which roots share a buffer, so that no live tensor is ever overwritten.
+    """Which root tensors share a buffer. Two that are alive at the same time never do.
 
-    The largest choose first: a buffer is as large as its first tensor, and smaller ones fill the gaps in its time.
+    Tensors are placed by falling size, so that a buffer is as large as its first tensor, and later ones use it at
+    times when it is free.
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[int, int]) -> None:
@@ -23,14 +24,14 @@ class Memory:
                     alive[graph.tensors[v].root] = first, max(last, node.index)
         self.place: dict[int, int] = {}  # root -> buffer
         self.sizes: list[int] = []
-        held: list[list[tuple[int, int]]] = []  # when each buffer is in use
+        busy: list[list[tuple[int, int]]] = []  # per buffer: (first node, last node) of its tensors
         roots = [root for root in alive if graph.tensors[root].constant < 0]
         for root in sorted(roots, key=lambda r: (-sizes[r], r)):
             start, end = alive[root]
-            free = (b for b, spans in enumerate(held) if all(end < first or last < start for first, last in spans))
-            b = next(free, len(held))
-            if b == len(held):
-                held.append([])
+            free = (b for b, spans in enumerate(busy) if all(end < first or last < start for first, last in spans))
+            b = next(free, len(busy))
+            if b == len(busy):
+                busy.append([])
                 self.sizes.append(sizes[root])
-            held[b].append((start, end))
+            busy[b].append((start, end))
             self.place[root] = b

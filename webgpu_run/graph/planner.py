@@ -1,7 +1,7 @@
-"""The resize engine: one forward walk from what changed in the inputs to the plans that follow from it.
+"""The resize engine: one forward walk from the inputs that changed to the plans that depend on them.
 
-`Engine.resize` computes and checks every new plan first and commits them in one step, so a refused shape leaves the
-graph as it was. Build is the same walk with every node dirty and every tensor at its largest.
+`Engine.resize` computes and checks all new plans first and commits them in one step, so a refused shape leaves the
+graph as it was. Building is the same walk with every node dirty and every tensor at its largest dims.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Engine:
         self.live: dict[int, Dims] = {i: t.max_dims for i, t in graph.tensors.items()}
         self.syms: dict[int, int] = {}
         self.plans: list[Plan] = []
-        self.planned = 0  # plans ever made current: a static graph makes none after build
+        self.planned = 0  # how many plans resizes have replaced; stays 0 for a static graph
         self._memo: dict[Any, Plan] = {}
         self._bounds: dict[tuple[int, int], str] = {}
-        self._unchecked = True  # no call has compared the positions with their bounds yet
-        self._makers = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
+        self._bounds_unchecked = True  # until the first call compares the positions with their bounds
+        self._symint_nodes = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
         self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
@@ -52,7 +52,7 @@ class Engine:
         self._bounds = self._all_bounds({})
 
     def resize(self, inputs: Sequence[Array], prepare: Callable[[Delta], None] | None = None) -> Delta:
-        """Make the plans fit these inputs; `prepare` may still refuse before anything is committed."""
+        """Make the plans fit these inputs. `prepare` sees the change before it is committed and may refuse it."""
         graph = self.graph
         if len(inputs) != len(graph.input_ids):
             raise ShapeError(f"{len(inputs)} inputs given, the graph takes {len(graph.input_ids)}")
@@ -74,11 +74,11 @@ class Engine:
         self._check_bounds(delta)
         if prepare:
             prepare(delta)
-        self._unchecked = False
+        self._bounds_unchecked = False
         self.live.update(delta.dims)
         self.syms.update(delta.syms)
         for v, value in delta.syms.items():
-            self.plans[self._makers[v]] = Plan(sym=value)
+            self.plans[self._symint_nodes[v]] = Plan(sym=value)
         for i, plan in delta.plans.items():
             self.plans[i] = plan
         if delta.plans:
@@ -87,7 +87,7 @@ class Engine:
         return delta
 
     def _move(self, data: Mapping[int, Array]) -> Delta:
-        """What `_walk` gives where no shape has changed and only kernels read what came from data: a decode step."""
+        """What `_walk` would return if no shape changed and only kernels read the SymInts from data: a decode step."""
         syms = {}
         for index in self._data_nodes:
             node = self.graph.nodes[index]
@@ -97,7 +97,7 @@ class Engine:
         return Delta({}, {}, syms)
 
     def moved(self, inputs: Sequence[Array]) -> list[int]:
-        """What kernels would find in the SymInt slots for inputs of the shapes that are live; for `only_slots`."""
+        """The slot values for inputs that have the live shapes. Valid only if `only_slots`."""
         return self.slot_values(self._move(dict(zip(self.graph.input_ids, inputs, strict=True))).syms)
 
     def args(
@@ -117,7 +117,7 @@ class Engine:
         return node.args(live, {**node.attrs, **attrs} if attrs else node.attrs)
 
     def plan(self, node: Node, dims: Mapping[int, Dims], syms: Mapping[int, int], data: Mapping[int, Array]) -> Plan:
-        """The node's plan for these shapes, checked against what its outputs can hold."""
+        """The node's plan for these dims and SymInts; plans are memoized."""
         args = self.args(node, dims, syms)
         if node.op.reads_data:
             return self._plan(node, args, data)
@@ -141,15 +141,15 @@ class Engine:
             raise type(err)(f"{node.op.name} (node {node.index}): {err}", hint=err.hint) from err
         except (IndexError, ValueError) as err:
             raise ShapeError(f"{node.op.name} (node {node.index}): {err}") from err
-        most = self.limits.max_workgroups
+        limit = self.limits.max_workgroups
         for step in plan.steps:
-            if max(step.grid) > most:
+            if max(step.grid) > limit:
                 what = f"{step.kernel} on {' x '.join(map(str, step.grid))} workgroups"
-                raise ShapeError(f"{node.op.name} (node {node.index}): {what} is over the adapter's limit of {most}")
+                raise ShapeError(f"{node.op.name} (node {node.index}): {what} is over the adapter's limit of {limit}")
         return plan
 
     def _source(self, node: Node) -> int:
-        """The tensor whose host data the node's plan reads; only an input's, or a constant's, is known to the host."""
+        """The tensor whose data the node's plan reads on the host; it must be an input or a constant."""
         assert node.op.reads_data
         v = self.graph.tensors[node.tensors[node.op.reads_data]].root
         if v not in self.graph.input_ids and not self.graph.is_constant(v):
@@ -163,7 +163,7 @@ class Engine:
         return data[v].reshape(dims) if v in data else None
 
     def _walk(self, dims: dict[int, Dims], data: Mapping[int, Array], dirty: Mapping[int, None]) -> Delta:
-        """Plan every dirty node once, in execution order, and what follows from it."""
+        """Plan every dirty node once, in execution order, and the nodes that read what changed."""
         graph, dims, syms = self.graph, dict(dims), dict[int, int]()
         heap = sorted(dirty)
         queued = set(heap)
@@ -173,7 +173,7 @@ class Engine:
             node = graph.nodes[index]
             plan = self.plan(node, dims, syms, data)
             if not self.plans or (plan.sym is None and plan is not self.plans[index]):
-                plans[index] = plan  # a SymInt's plan is its value, and that goes into `syms`
+                plans[index] = plan  # the plan of a SymInt node is its value, which goes into `syms`
             changed: list[int] = []
             if plan.sym is not None:
                 out = node.outs[0]
@@ -193,26 +193,26 @@ class Engine:
         return Delta(plans, dims, syms)
 
     def _check_live(self, v: int, new: Dims, what: str) -> None:
-        most = self._declared[v]
-        if len(new) != len(most):
+        top = self._declared[v]
+        if len(new) != len(top):
             raise ShapeError(
-                f"{what} has rank {len(new)} {list(new)}, the graph was built for rank {len(most)} {list(most)}"
+                f"{what} has rank {len(new)} {list(new)}, the graph was built for rank {len(top)} {list(top)}"
             )
-        for axis, (n, m) in enumerate(zip(new, most, strict=True)):
+        for axis, (n, m) in enumerate(zip(new, top, strict=True)):
             if n > m:
-                raise ShapeError(f"{what}: dim {axis} is {n}, the largest it was built for is {m} (of {list(most)})")
+                raise ShapeError(f"{what}: dim {axis} is {n}, the largest it was built for is {m} (of {list(top)})")
 
     def _all_bounds(self, plans: Mapping[int, Plan]) -> dict[tuple[int, int], str]:
-        """(slot, highest value) -> what would overflow."""
-        found: dict[tuple[int, int], str] = {}
+        """(slot, highest value) -> what overflows above it."""
+        bounds: dict[tuple[int, int], str] = {}
         for i, current in enumerate(self.plans):
             plan = plans.get(i, current)
             for bound in plan.bounds:
-                found[(self.graph.nodes[i].slots[bound.arg], bound.high)] = bound.what
-        return found
+                bounds[(self.graph.nodes[i].slots[bound.arg], bound.high)] = bound.what
+        return bounds
 
     def _check_bounds(self, delta: Delta) -> None:
-        if not delta.plans and not delta.syms and not self._unchecked:
+        if not delta.plans and not delta.syms and not self._bounds_unchecked:
             return
         bounds = self._all_bounds(delta.plans) if delta.plans else self._bounds
         values = self.slot_values(delta.syms)
@@ -221,7 +221,7 @@ class Engine:
                 raise ShapeError(f"{what}: position {values[slot]} is outside 0..{high}")
 
     def slot_values(self, syms: Mapping[int, int] | None = None) -> list[int]:
-        """What kernels will find in the SymInt slots."""
+        """The values that kernels read from the SymInt slots."""
         values = [0] * self.graph.slot_count
         for v, slot in self.graph.slots.items():
             values[slot] = (syms or {}).get(v, self.syms.get(v, 0))
