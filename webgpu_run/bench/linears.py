@@ -114,8 +114,8 @@ def run_model_ops(
         model = open_model(program, opened, progress=progress)
         bench, shared = Bench(model, reach), facts(opened, program)
         roof = None if no_roofline else roofline.measure(opened, progress)
-        found: dict[tuple[str, str, int, int, int], Linear] = {}
-        working_set, rounds = 0, (repeat or REPEAT) + 1  # the first one compiles
+        linears: dict[tuple[str, str, int, int, int], Linear] = {}
+        working_set, rounds = 0, (repeat or REPEAT) + 1  # the first round compiles
         with sinks(form, out, VIEW if roof else VIEW.without("nearer limit", "% of it")) as table:
             for i in range(rounds):
                 for n in lengths:
@@ -123,24 +123,26 @@ def run_model_ops(
                     stats = bench.timed(Trial(False, n))
                     working_set = max(working_set, sum(d.work[0] for d in stats.timed))
                     if i:
-                        _add(found, list(timed_linears(model, stats)))
+                        _add(linears, list(timed_linears(model, stats)))
                 if roof and i == rounds - 1:
                     roof = roof.or_better(roofline.measure(opened, progress))
                 if i:
                     progress.close()
-                    table.show([_row(one, shared, roof, working_set) for one in sorted(found.values(), key=_order)])
+                    table.show(
+                        [_row(linear, shared, roof, working_set) for linear in sorted(linears.values(), key=_order)]
+                    )
     return 0
 
 
-def _add(found: dict[tuple[str, str, int, int, int], Linear], made: Sequence[tuple[Linear, int]]) -> None:
-    together: dict[tuple[str, str, int, int, int], list[int]] = {}
-    for linear, ns in made:
+def _add(linears: dict[tuple[str, str, int, int, int], Linear], timed: Sequence[tuple[Linear, int]]) -> None:
+    by_key: dict[tuple[str, str, int, int, int], list[int]] = {}
+    for linear, ns in timed:
         key = (linear.op, linear.route, linear.m, linear.k, linear.n)
-        found.setdefault(key, linear)
-        together.setdefault(key, []).append(ns)
-    for key, times in together.items():
-        found[key].count = len(times)
-        found[key].us.append(statistics.fmean(times) / 1e3)
+        linears.setdefault(key, linear)
+        by_key.setdefault(key, []).append(ns)
+    for key, times in by_key.items():
+        linears[key].count = len(times)
+        linears[key].us.append(statistics.fmean(times) / 1e3)
 
 
 def _order(linear: Linear) -> tuple[int, str, int, int]:
@@ -148,8 +150,8 @@ def _order(linear: Linear) -> tuple[int, str, int, int]:
 
 
 def _row(linear: Linear, shared: Row, roof: Roofline | None, working_set: int) -> Row:
-    made = summary(linear.us)
-    us, limit = made["median"], None
+    timing = summary(linear.us)
+    us, limit = timing["median"], None
     if roof:
         rate, way = roof.memory(working_set)
         memory, arithmetic = linear.nbytes / rate / 1e3, linear.flops / roof.f32 / 1e3
@@ -168,7 +170,7 @@ def _row(linear: Linear, shared: Row, roof: Roofline | None, working_set: int) -
         "count": linear.count,
         "unit": "µs",
         "better": "lower",
-        **made,
+        **timing,
         "bytes": linear.nbytes,
         "flops": linear.flops,
         "gb_s": linear.nbytes / us / 1e3,

@@ -37,12 +37,12 @@ def once(path: str, device: str | None) -> dict[str, Any]:
     model = open_model(program, opened)
     opened.wait()
     loaded = time.perf_counter()
-    found = {"load_ms": (loaded - start) * 1e3, "first_ms": None, "load_rss_bytes": host.peak_rss()}
+    times = {"load_ms": (loaded - start) * 1e3, "first_ms": None, "load_rss_bytes": host.peak_rss()}
     if len(model.inputs) == 2:  # a language model: its first token also compiles the kernels
         count = LengthLimits.of(program, model.method).largest if model.inputs[0].dynamism == "static" else 1
         model.run([np.zeros((1, count), np.int64), np.zeros(1, np.int64)])
-        found["first_ms"] = (time.perf_counter() - loaded) * 1e3
-    return {**found, "base_rss_bytes": base, "peak_rss_bytes": host.peak_rss(), "gpu_bytes": opened.allocated}
+        times["first_ms"] = (time.perf_counter() - loaded) * 1e3
+    return {**times, "base_rss_bytes": base, "peak_rss_bytes": host.peak_rss(), "gpu_bytes": opened.allocated}
 
 
 def _child(path: str, device: str | None) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def run_load(
     programs.sort(key=lambda program: program.file_size)
     opened = open_device(device)  # tunes the adapter, so that the loads find the result on disk
     shared = [facts(opened, program) for program in programs]
-    made: list[list[dict[str, Any]]] = [[] for _ in programs]
+    loads: list[list[dict[str, Any]]] = [[] for _ in programs]
     rows: list[Row] = []
     with Progress(quiet=quiet, manual=True) as progress:
         try:
@@ -85,10 +85,10 @@ def run_load(
                 for number in range(repeat):
                     for i, program in enumerate(programs):
                         progress(f"round {number + 1}", i, len(programs))
-                        made[i].append(_child(str(program.path), device))
+                        loads[i].append(_child(str(program.path), device))
                         if not number or i == len(programs) - 1:
                             progress.close()
-                            rows = [_row(m, s) for m, s in zip(made, shared, strict=True) if m]
+                            rows = [_row(m, s) for m, s in zip(loads, shared, strict=True) if m]
                             table.show(rows)
         finally:
             if report and rows:
@@ -102,19 +102,19 @@ def _label(row: Row) -> str:
     return f"load {row['model']['file']}"
 
 
-def _row(made: list[dict[str, Any]], shared: Row) -> Row:
-    firsts = [m["first_ms"] for m in made if m["first_ms"] is not None]
-    memory = {name: max(m[name] or 0 for m in made) for name in ("load_rss_bytes", "peak_rss_bytes", "gpu_bytes")}
+def _row(loads: list[dict[str, Any]], shared: Row) -> Row:
+    firsts = [m["first_ms"] for m in loads if m["first_ms"] is not None]
+    memory = {name: max(m[name] or 0 for m in loads) for name in ("load_rss_bytes", "peak_rss_bytes", "gpu_bytes")}
     row = {
         "kind": "load",
         "test": _label(shared),
         "unit": "ms",
         "better": "lower",
-        **summary([m["load_ms"] for m in made]),
+        **summary([m["load_ms"] for m in loads]),
         "first_ms": statistics.median(firsts) if firsts else None,
         "first_samples_ms": firsts,
         **memory,
-        "base_rss_bytes": min(m["base_rss_bytes"] or 0 for m in made),
+        "base_rss_bytes": min(m["base_rss_bytes"] or 0 for m in loads),
     }
     return {**{k: shared[k] for k in ("schema", "time", "model")}, **row, **shared}
 

@@ -62,7 +62,7 @@ def find(names: Sequence[str]) -> list[Op]:
     known = [op for _, op in sorted(registry.items()) if op.cases]
     if list(names) == ["all"]:
         return known
-    found: dict[str, Op] = {}
+    chosen: dict[str, Op] = {}
     for name in names:
         matching = [op for op in known if name in (op.name, op.short)]
         if not matching:
@@ -70,8 +70,8 @@ def find(names: Sequence[str]) -> list[Op]:
             near = difflib.get_close_matches(name, shorts, 3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(shorts)}"
             raise UsageError(f"no op is called {name!r}", hint=hint)
-        found |= {op.name: op for op in matching}
-    return list(found.values())
+        chosen |= {op.name: op for op in matching}
+    return list(chosen.values())
 
 
 def kinds(device: Device) -> Iterator[tuple[Profile, Device]]:
@@ -160,9 +160,9 @@ def _row(
     roof: Roofline | None,
 ) -> Row:
     shape = _shape(op, case, live)
-    made = summary(times)
+    timing = summary(times)
     nbytes, flops = (sum(w[i] for w in works) for i in (0, 1))
-    us = made["median"]
+    us = timing["median"]
     share = roof.ideal_ns(works, nbytes) / 1e3 / us if roof and us and nbytes else None
     return {
         "kind": "op",
@@ -175,7 +175,7 @@ def _row(
         "for": kind,
         "unit": "µs",
         "better": "lower",
-        **made,
+        **timing,
         "bytes": nbytes,
         "flops": flops,
         "gb_s": nbytes / us / 1e3 if us else None,

@@ -84,10 +84,10 @@ def _mib(row: Row) -> float:
 
 
 def _at(row: Row, path: Sequence[str]) -> float:
-    found = row
+    value = row
     for name in path:
-        found = found[name] or {}
-    return float(found or 0)  # type: ignore[arg-type]
+        value = value[name] or {}
+    return float(value or 0)  # type: ignore[arg-type]
 
 
 def _whole(title: str, about: str, figures: Sequence[tuple[str, str]], below: str, rows: Sequence[Row]) -> str:
@@ -113,43 +113,44 @@ def _point(row: Row, x: float) -> Point:
 
 
 def _prefill(rows: Sequence[Row]) -> str:
-    found = [r for r in rows if r["phase"] == "prefill"]
-    depths = sorted({r["depth"] for r in found})
+    prefills = [r for r in rows if r["phase"] == "prefill"]
+    depths = sorted({r["depth"] for r in prefills})
     series = [
         Series(
             f"depth {d}",
-            tuple(_point(r, r["tokens"]) for r in sorted(found, key=lambda r: r["tokens"]) if r["depth"] == d),
+            tuple(_point(r, r["tokens"]) for r in sorted(prefills, key=lambda r: r["tokens"]) if r["depth"] == d),
         )
         for d in depths
     ]
-    return lines(series, "prompt tokens", "tokens/s", log="x") if found else ""
+    return lines(series, "prompt tokens", "tokens/s", log="x") if prefills else ""
 
 
 def _decode(rows: Sequence[Row]) -> str:
-    found = [r for r in rows if r["phase"] == "decode"]
-    counts = sorted({r["tokens"] for r in found})
+    decodes = [r for r in rows if r["phase"] == "decode"]
+    counts = sorted({r["tokens"] for r in decodes})
     series = [
         Series(
-            f"tg{n}", tuple(_point(r, r["depth"]) for r in sorted(found, key=lambda r: r["depth"]) if r["tokens"] == n)
+            f"tg{n}",
+            tuple(_point(r, r["depth"]) for r in sorted(decodes, key=lambda r: r["depth"]) if r["tokens"] == n),
         )
         for n in counts
     ]
-    return lines(series, "tokens in the cache before", "tokens/s") if found else ""
+    return lines(series, "tokens in the cache before", "tokens/s") if decodes else ""
 
 
 def _growth(rows: Sequence[Row], phase: str) -> str:
     """Wall time, GPU time, and the part of it that is attention, in ms, by length or depth."""
-    found = [r for r in rows if r["phase"] == phase]
-    if not found:
+    shown = [r for r in rows if r["phase"] == phase]
+    if not shown:
         return ""
     x, fixed = ("tokens", "depth") if phase == "prefill" else ("depth", "tokens")
-    found = sorted((r for r in found if r[fixed] == found[0][fixed]), key=lambda r: r[x])
+    shown = sorted((r for r in shown if r[fixed] == shown[0][fixed]), key=lambda r: r[x])
     parts: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
         ("wall", lambda r: r["latency_ms"]["mean"]),
         ("GPU", lambda r: r["gpu_ms_per"]),
         ("of it attention", lambda r: r.get("attention_ms_per")),
     )
-    series = [Series(name, tuple(Point(r[x], y) for r in found if (y := ms(r)))) for name, ms in parts]
+    series = [Series(name, tuple(Point(r[x], y) for r in shown if (y := ms(r)))) for name, ms in parts]
     label = "prompt tokens" if phase == "prefill" else "tokens in the cache before"
     return lines([s for s in series if s.points], label, "ms", log="xy" if phase == "prefill" else "")
 
@@ -168,7 +169,7 @@ def _ops(rows: Sequence[Row]) -> str:
         for op in row["ops"]:
             totals[_part(op)] = totals.get(_part(op), 0.0) + op["gpu_us"] / whole
     named = sorted(totals, key=lambda name: -totals[name])[:SHOWN_OPS]
-    made = []
+    stacked = []
     for row in rows:
         by: dict[str, float] = dict.fromkeys([*named, "other"], 0.0)
         for op in row["ops"]:
@@ -178,21 +179,21 @@ def _ops(rows: Sequence[Row]) -> str:
             parts = [
                 (name, us / whole, f"{name}: {number(us / 1e3)} ms, {us / whole:.1%}") for name, us in by.items() if us
             ]
-            made.append(Bar(row["test"], tuple(parts), f"{number(whole / 1e3)} ms"))
-    return bars(made, "share of the GPU time per prefill, or per token", 1.0) if made else ""
+            stacked.append(Bar(row["test"], tuple(parts), f"{number(whole / 1e3)} ms"))
+    return bars(stacked, "share of the GPU time per prefill, or per token", 1.0) if stacked else ""
 
 
 def _roofline(rows: Sequence[Row]) -> str:
-    made = []
+    shares = []
     for row in rows:
         share = (row.get("roofline") or {}).get("share")
         if share is not None:
             about = f"{row['test']}: {share:.1%} of the limit; the least is {number(row['roofline']['ideal_ms'])} ms"
-            made.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
-    if not made:
+            shares.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
+    if not shares:
         return ""
     of = next((row["roofline"] for row in rows if "memory_by" in (row.get("roofline") or {})), None)
-    drawn = bars(made, "least time that the adapter needs / time measured", 1.0)
+    drawn = bars(shares, "least time that the adapter needs / time measured", 1.0)
     if of is None:
         return drawn
     limits = f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32)"
@@ -244,15 +245,15 @@ def _adapter(row: Row) -> str:
     roof = row.get("adapter_roofline")
     if not roof:
         return ""
-    found = [
+    facts = [
         (f"read {way}, {int(size) >> 20} MiB", f"{number(rate)} GB/s")
         for way, rates in roof["read_gb_s"].items()
         for size, rate in rates.items()
     ]
-    found += [(f"copy, {int(size) >> 20} MiB", f"{number(rate)} GB/s") for size, rate in roof["copy_gb_s"].items()]
-    found.append(("FMA f32", f"{number(roof['f32_gflop_s'])} GFLOP/s"))
+    facts += [(f"copy, {int(size) >> 20} MiB", f"{number(rate)} GB/s") for size, rate in roof["copy_gb_s"].items()]
+    facts.append(("FMA f32", f"{number(roof['f32_gflop_s'])} GFLOP/s"))
     if roof["f16_gflop_s"] is not None:
-        found.append(("FMA f16", f"{number(roof['f16_gflop_s'])} GFLOP/s"))
+        facts.append(("FMA f16", f"{number(roof['f16_gflop_s'])} GFLOP/s"))
     names = ("dispatch", "encode", "submit", "readback")
-    found += [(name, f"{number(roof[f'{name}_us'])} µs") for name in names]
-    return f'<div class="card"><h2>What this adapter can do</h2>{_list(found)}</div>'
+    facts += [(name, f"{number(roof[f'{name}_us'])} µs") for name in names]
+    return f'<div class="card"><h2>What this adapter can do</h2>{_list(facts)}</div>'

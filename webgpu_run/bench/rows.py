@@ -46,9 +46,9 @@ def summary(samples: list[float]) -> Row:
     }
 
 
-def model_row(made: Measured, shared: Row, settings: Mapping[str, Any], roof: Roofline | None) -> Row:
+def model_row(measured: Measured, shared: Row, settings: Mapping[str, Any], roof: Roofline | None) -> Row:
     """The row of a trial."""
-    trial, rates = made.trial, made.rates
+    trial, rates = measured.trial, measured.rates
     row = {
         "kind": "model",
         "test": trial.label,
@@ -58,27 +58,27 @@ def model_row(made: Measured, shared: Row, settings: Mapping[str, Any], roof: Ro
         "unit": "t/s",
         "better": "higher",
         **summary(rates),
-        "latency_ms": _latency(made.latencies),
-        "wall_ms": [_round(s.wall / 1e6) for s in made.samples],
-        "host_ms": [_round(s.host / 1e6) for s in made.samples],
-        "wait_ms": [_round(s.wait / 1e6) for s in made.samples],
-        "token_ms": [[_round(ns / 1e6) for ns in s.tokens] for s in made.samples] if trial.decode else None,
-        "host_ms_per": _round(made.per("host")),
-        "gpu_ms_per": _round(statistics.fmean(made.gpu_ns) / 1e6) if made.gpu_ns else None,
-        "ttft_ms": _round(statistics.median(made.ttft_ns) / 1e6) if made.ttft_ns else None,
-        "ttft_samples_ms": [_round(ns / 1e6) for ns in made.ttft_ns],
-        "first_run_ms": _round(made.first_ns / 1e6),
-        "gpu_samples_ms": [_round(ns / 1e6) for ns in made.gpu_ns],
-        "gpu_note": GPU_NOTE if made.gpu_ns else "the adapter has no timestamps",
-        "ops": _ops(made),
-        "attention_ms_per": _attention(made),
-        "dispatches": made.dispatches,
-        "calls": made.calls,
-        "roofline": _share(made, roof),
-        "gpu_bytes": made.gpu_bytes,
+        "latency_ms": _latency(measured.latencies),
+        "wall_ms": [_round(s.wall / 1e6) for s in measured.samples],
+        "host_ms": [_round(s.host / 1e6) for s in measured.samples],
+        "wait_ms": [_round(s.wait / 1e6) for s in measured.samples],
+        "token_ms": [[_round(ns / 1e6) for ns in s.tokens] for s in measured.samples] if trial.decode else None,
+        "host_ms_per": _round(measured.per("host")),
+        "gpu_ms_per": _round(statistics.fmean(measured.gpu_ns) / 1e6) if measured.gpu_ns else None,
+        "ttft_ms": _round(statistics.median(measured.ttft_ns) / 1e6) if measured.ttft_ns else None,
+        "ttft_samples_ms": [_round(ns / 1e6) for ns in measured.ttft_ns],
+        "first_run_ms": _round(measured.first_ns / 1e6),
+        "gpu_samples_ms": [_round(ns / 1e6) for ns in measured.gpu_ns],
+        "gpu_note": GPU_NOTE if measured.gpu_ns else "the adapter has no timestamps",
+        "ops": _ops(measured),
+        "attention_ms_per": _attention(measured),
+        "dispatches": measured.dispatches,
+        "calls": measured.calls,
+        "roofline": _share(measured, roof),
+        "gpu_bytes": measured.gpu_bytes,
         "peak_rss_bytes": host.peak_rss(),
-        "warnings": warnings(trial.label, [s.wall for s in made.samples]),
-        "settings": {"repeat": len(made.samples), **settings},
+        "warnings": warnings(trial.label, [s.wall for s in measured.samples]),
+        "settings": {"repeat": len(measured.samples), **settings},
     }
     return {**{k: shared[k] for k in ("schema", "time", "model")}, **row, **shared, **_measured(roof)}
 
@@ -87,9 +87,9 @@ def _measured(roof: Roofline | None) -> Row:
     return {"adapter_roofline": roof.as_dict()} if roof else {}
 
 
-def _ops(made: Measured) -> list[Row]:
+def _ops(measured: Measured) -> list[Row]:
     """Ops of one prefill or one token, the slowest first."""
-    calls = len(made.gpu_ns) or 1
+    calls = len(measured.gpu_ns) or 1
     return [
         {
             "op": op.op,
@@ -100,14 +100,14 @@ def _ops(made: Measured) -> list[Row]:
             "bytes": round(op.nbytes / calls),
             "flops": round(op.flops / calls),
         }
-        for op in sorted(made.ops.values(), key=lambda op: -op.gpu_ns)
+        for op in sorted(measured.ops.values(), key=lambda op: -op.gpu_ns)
     ]
 
 
-def _attention(made: Measured) -> float | None:
+def _attention(measured: Measured) -> float | None:
     """Milliseconds of the kernels that read the KV cache, per prefill or token; None if there are no such kernels."""
-    found = [op.gpu_ns for op in made.ops.values() if ATTENTION in op.kernel]
-    return _round(sum(found) / 1e6 / len(made.gpu_ns)) if found and made.gpu_ns else None
+    attention_ns = [op.gpu_ns for op in measured.ops.values() if ATTENTION in op.kernel]
+    return _round(sum(attention_ns) / 1e6 / len(measured.gpu_ns)) if attention_ns and measured.gpu_ns else None
 
 
 def _latency(samples: list[float]) -> Row:
@@ -115,21 +115,22 @@ def _latency(samples: list[float]) -> Row:
     return {"mean": _round(s.mean), "median": _round(s.median), "p90": _round(s.p90), "max": _round(s.most)}
 
 
-def _share(made: Measured, roof: Roofline | None) -> Row | None:
+def _share(measured: Measured, roof: Roofline | None) -> Row | None:
     """The least time that the work can take on this adapter, as a share of the wall time and of the GPU time."""
-    if roof is None or not any(made.works):
+    if roof is None or not any(measured.works):
         return None
-    ideal = roof.ideal_ns(made.works, made.working_set)
-    rate, way = roof.memory(made.working_set)
+    ideal = roof.ideal_ns(measured.works, measured.working_set)
+    rate, way = roof.memory(measured.working_set)
+    gpu_ns = statistics.fmean(measured.gpu_ns) if measured.gpu_ns else 0.0
     return {
         "memory_gb_s": _round(rate),
         "memory_by": way,
         "f32_gflop_s": _round(roof.f32),
-        "bytes": sum(nbytes for nbytes, _ in made.works),
-        "flops": sum(flops for _, flops in made.works),
+        "bytes": sum(nbytes for nbytes, _ in measured.works),
+        "flops": sum(flops for _, flops in measured.works),
         "ideal_ms": _round(ideal / 1e6),
-        "share": _round(ideal / 1e6 / made.per("wall")),
-        "gpu_share": _round(ideal / statistics.fmean(made.gpu_ns)) if made.gpu_ns and sum(made.gpu_ns) else None,
+        "share": _round(ideal / 1e6 / measured.per("wall")),
+        "gpu_share": _round(ideal / gpu_ns) if gpu_ns else None,
     }
 
 

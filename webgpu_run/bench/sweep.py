@@ -70,23 +70,23 @@ def run_model(
         bench = Bench(loaded, reach, chunk=chunk)
         shared = facts(opened, program)
         settings = {"warmup": warmup, "chunk": bench.chunk, "fuse": not no_fuse, "method": entry.name}
-        made = [Measured(trial) for trial in todo]
+        measured = [Measured(trial) for trial in todo]
         rows: list[Row] = []
         try:
             view = MODEL if roof else MODEL.without("% roof")
             with sinks(form, out, view, [{**shared, "test": t.label} for t in todo]) as table:
                 for number in rounds(repeat, budget):
-                    for i, one in enumerate(made):
-                        progress(f"round {number + 1}", i, len(made))
-                        bench.run_round(one, warmup)
-                        if not number or i == len(made) - 1:
+                    for i, trial in enumerate(measured):
+                        progress(f"round {number + 1}", i, len(measured))
+                        bench.run_round(trial, warmup)
+                        if not number or i == len(measured) - 1:
                             progress.close()  # on a terminal, the bar would share a line with the table
-                            rows = [model_row(m, shared, settings, roof) for m in made if m.samples]
+                            rows = [model_row(m, shared, settings, roof) for m in measured if m.samples]
                             table.show(rows)
                 if roof:  # again, because other programs may have disturbed the first measurement
                     roof = roof.or_better(roofline.measure(opened, progress))
                     progress.close()
-                    rows = [model_row(m, shared, settings, roof) for m in made]
+                    rows = [model_row(m, shared, settings, roof) for m in measured]
                     table.show(rows)
         finally:
             if report and rows:

@@ -178,34 +178,34 @@ class Bench:
         self._filled = 0
         self._decoder = Decoder(model)
 
-    def run_round(self, made: Measured, warmup: int) -> None:
+    def run_round(self, measured: Measured, warmup: int) -> None:
         """Add one round to a trial: warm-up, a sample, and in some rounds GPU times."""
-        trial, first = made.trial, not made.samples
+        trial, first = measured.trial, not measured.samples
         self._fill(trial.depth)
         for _ in range(warmup if first else 0):
             sample = self._once(trial)
-            made.first_ns = made.first_ns or sample.wall
+            measured.first_ns = measured.first_ns or sample.wall
         if not first and warmup:
             if trial.decode:
                 self._decode(Trial(True, min(trial.tokens, SETTLE), trial.depth))
             else:
-                self._prompt(made)
-        made.samples.append(self._once(trial))
-        made.first_ns = made.first_ns or made.samples[0].wall
+                self._prompt(measured)
+        measured.samples.append(self._once(trial))
+        measured.first_ns = measured.first_ns or measured.samples[0].wall
         if first and not trial.decode:
-            self._prompt(made)
-        if not len(made.samples) & (len(made.samples) - 1):  # rounds 1, 2, 4, 8, ...: few, but spread over the run
-            self._timed(made)
-        made.gpu_bytes = self.model.device.allocated
+            self._prompt(measured)
+        if len(measured.samples).bit_count() == 1:  # rounds 1, 2, 4, 8, ...: few, but spread over the run
+            self._timed(measured)
+        measured.gpu_bytes = self.model.device.allocated
 
     def _once(self, trial: Trial) -> Sample:
         return self._decode(trial) if trial.decode else self._prefill(trial.tokens, trial.depth)
 
-    def _prompt(self, made: Measured) -> None:
+    def _prompt(self, measured: Measured) -> None:
         """Measure a prefill that starts from another shape, as a second prompt does."""
         if not self.reach.exact:
-            self._prefill(1, made.trial.depth)
-        made.ttft_ns.append(self._once(made.trial).wall)
+            self._prefill(1, measured.trial.depth)
+        measured.ttft_ns.append(self._once(measured.trial).wall)
 
     def _ids(self, start: int, end: int) -> list[int]:
         """Pseudo-random token ids for these positions, the same in every run."""
@@ -284,9 +284,9 @@ class Bench:
             self._logits(ids, position, timed=True)
         return self.model.stats
 
-    def _timed(self, made: Measured) -> None:
+    def _timed(self, measured: Measured) -> None:
         """Measure GPU time by op, and add up the work that the dispatches declare."""
-        trial, stamps = made.trial, self.model.device.timestamps
+        trial, stamps = measured.trial, self.model.device.timestamps
         for i in range(min(trial.tokens, TIMED_STEPS) if trial.decode and stamps else 1):
             if trial.decode:
                 calls = [(self._ids(trial.depth + i, trial.depth + i + 1), trial.depth + i)]
@@ -301,15 +301,15 @@ class Bench:
                 works += of_call
                 for d in stats.timed:
                     key = (d.op, d.kernel, d.route)
-                    row = made.ops.setdefault(key, OpTime(*key))
+                    row = measured.ops.setdefault(key, OpTime(*key))
                     row.count += 1
                     row.gpu_ns += d.gpu_ns
                     row.nbytes += d.work[0]
                     row.flops += d.work[1]
             if stamps:
-                made.gpu_ns.append(gpu_ns)
-            made.works, made.working_set = works, working_set
-            made.dispatches, made.calls = len(works), len(calls)
+                measured.gpu_ns.append(gpu_ns)
+            measured.works, measured.working_set = works, working_set
+            measured.dispatches, measured.calls = len(works), len(calls)
 
 
 def _sample(wall: int, stats: Sequence[CallStats], tokens: tuple[int, ...] = ()) -> Sample:

@@ -154,7 +154,7 @@ How to read a row:
     type=click.IntRange(0, 10000),
     default=2,
     show_default=True,
-    help="Runs not counted.",
+    help="Runs to warm up.",
 )
 @click.option("--chunk", type=click.IntRange(1), metavar="N", help="Prefill at most N tokens per call.")
 @click.option("--no-fuse", is_flag=True, help="Run the graph as the file has it, without fusion.")

@@ -139,18 +139,18 @@ def as_json(report: Report) -> dict[str, Any]:
 def roles(graph: VkGraph) -> dict[int, str]:
     """The role of each tensor of a graph: input, output, weight, cache or activation."""
     known = checks.known_ops()
-    found: dict[int, str] = {}
+    role_of: dict[int, str] = {}
     for i, value in enumerate(graph.values):
         if isinstance(value, VkTensor):
-            found[i] = "weight" if value.constant_id >= 0 else "activation"
-    found |= dict.fromkeys(_tensors(graph, graph.output_ids), "output")
-    found |= dict.fromkeys(_tensors(graph, graph.input_ids), "input")
+            role_of[i] = "weight" if value.constant_id >= 0 else "activation"
+    role_of |= dict.fromkeys(_tensors(graph, graph.output_ids), "output")
+    role_of |= dict.fromkeys(_tensors(graph, graph.input_ids), "input")
     for call in graph.chain:
         op = known.get(call.name)
         for param, arg in zip(op.params if op else (), call.args, strict=False):
-            if param.role == "cache" and found.get(arg) == "weight":
-                found[arg] = "cache"
-    return found
+            if param.role == "cache" and role_of.get(arg) == "weight":
+                role_of[arg] = "cache"
+    return role_of
 
 
 def _tensors(graph: VkGraph, ids: tuple[int, ...]) -> Iterator[int]:

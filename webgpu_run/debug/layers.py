@@ -16,8 +16,8 @@ def layers_of(graph: Graph, count: int | None = None) -> list[int]:
     # SymInt nodes run once; the exporter places them inside the first layer.
     nodes = [node for node in graph.nodes if node.op.out_kind != "symint"]
     out = [-1] * len(graph.nodes)
-    found = repeated([node.op.name for node in nodes], _anchors([node.op.short for node in nodes], count))
-    for node, layer in zip(nodes, found, strict=True):
+    layers = repeated([node.op.name for node in nodes], _anchors([node.op.short for node in nodes], count))
+    for node, layer in zip(nodes, layers, strict=True):
         out[node.index] = layer
     return out
 
@@ -26,11 +26,11 @@ def _anchors(shorts: Sequence[str], count: int | None) -> list[int]:
     """One node per layer: attention, or else an op that occurs `count` times."""
     times = Counter(shorts)
     for anchor in _ANCHORS:
-        found = [name for name in times if anchor in name and (count is None or times[name] == count)]
-        if found:
-            return [i for i, name in enumerate(shorts) if name == found[0]]
-    found = [name for name, n in times.items() if count and n == count]
-    return [i for i, name in enumerate(shorts) if found and name == found[0]]
+        candidates = [name for name in times if anchor in name and (count is None or times[name] == count)]
+        if candidates:
+            return [i for i, name in enumerate(shorts) if name == candidates[0]]
+    candidates = [name for name, n in times.items() if count and n == count]
+    return [i for i, name in enumerate(shorts) if candidates and name == candidates[0]]
 
 
 def repeated(names: Sequence[str], anchors: Sequence[int]) -> list[int]:
