@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from webgpu_run.console import outfile
 
+from helpers import killed_runs
 from helpers.command import HERE
 
 WRITER = """
@@ -54,3 +58,28 @@ def writing(target: Path) -> subprocess.Popen[bytes]:
     assert process.stdout
     assert process.stdout.readline()
     return process
+
+
+@pytest.mark.parametrize("scenario", killed_runs.SCENARIOS, ids=lambda s: s.outputs[0])
+def test_killed_while_it_writes(scenario: killed_runs.Scenario, tmp_path: Path) -> None:
+    """A sample of what `tests/tools/kill_runs.py` does."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    rng = random.Random(scenario.outputs[0])
+    for number in killed_runs.SIGNALS:
+        assert killed_runs.kill(scenario, folder, number, rng.uniform(*scenario.seconds)) == ""
+    assert killed_runs.finish(scenario, folder) == ""
+
+
+def test_half_a_file_is_seen(tmp_path: Path) -> None:
+    for name, text in (
+        ("a.json", '[{"a": 1}]'),
+        ("a.jsonl", '{"a": 1}\n{"a": 2}\n'),
+        ("a.csv", "a,b\n1,2\n"),
+        ("a.html", "<!DOCTYPE html><html></html>\n"),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        assert killed_runs.is_whole(path)
+        path.write_text(text[: len(text) * 2 // 3])
+        assert not killed_runs.is_whole(path), name

@@ -78,7 +78,7 @@ def passes() -> list[Mutant]:
     for step in PASSES:
         path = str(Path(sys.modules[step.__module__].__file__ or "").relative_to(ROOT))
         what = f"fusion: {step.__name__} never fires"
-        found.append(Mutant(what, path, step.__name__, "return", "tests/test_fuse.py"))
+        found.append(Mutant(what, path, step.__name__, "return", "tests/test_passes.py tests/test_fuse.py"))
     return found
 
 

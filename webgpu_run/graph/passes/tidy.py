@@ -33,7 +33,7 @@ def _number(g: Rewrite, call: NamedCall) -> tuple[object, ...] | None:
     """What a SymInt is read from; equal for two calls that read the same number."""
     x, dim = g.tensor(call["x"]), g.value(call["dim"])
     index = g.value(call["index"]) if call.op == SELECT else 0
-    if x is None or not isinstance(dim, int) or not isinstance(index, int):
+    if x is None or not isinstance(dim, int) or not isinstance(index, int) or not -len(x.dims) <= dim < len(x.dims):
         return None
     is_last = call.op == SELECT and index == -1 and x.dims[dim] == 1
     return call.op, call["x"], dim, 0 if is_last else index
