@@ -37,7 +37,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("slow")
     shutil.copytree(ROOT / "webgpu_run", tree / "webgpu_run", ignore=shutil.ignore_patterns("__pycache__", "bundled"))
     shutil.copytree(ROOT / "wgsl", tree / "wgsl")
-    kernel = tree / "wgsl" / "q4_strips.wgsl"
+    kernel = tree / "wgsl" / "include" / "q4_strips.wgsl"
     text = kernel.read_text()
     assert text.count(LOOP) == text.count(AFTER) == 1
     again = f"  for (var turn = 0u; turn < {TURNS}u; turn++) {{\n  acc = array<Sums, STRIPS>(); square = 0.0;\n"

@@ -9,6 +9,7 @@ import pytest
 
 from webgpu_run.assets import wgsl_dir
 from webgpu_run.errors import RunError
+from webgpu_run.gpu.device import Device
 from webgpu_run.gpu.executor import SLOTS
 from webgpu_run.ops import wgsl
 from webgpu_run.ops.plan import Step
@@ -24,7 +25,7 @@ def test_uniforms_fit_the_adapter() -> None:
 
 
 def test_slots_match_the_kernels() -> None:
-    assert f"array<vec4<i32>, {SLOTS // 4}>" in wgsl.load("slots").source
+    assert f"array<vec4<i32>, {SLOTS // 4}>" in (wgsl_dir() / "include" / "slots.wgsl").read_text()
 
 
 def test_params_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -76,10 +77,81 @@ def test_what_a_form_does_not_use_is_not_bound(monkeypatch: pytest.MonkeyPatch, 
         consts = (("BIAS", bias), ("OUTS", outs))
         assert [b.name for b in made.bindings(consts)] == names
         assert ("t_bias[i]" in made.text(consts)) == bool(bias)
-    with pytest.raises(RunError, match="// if OUTS needs a number"):
+    with pytest.raises(RunError, match="the plan gives no OUTS"):
         made.text((("BIAS", 1),))
+    with pytest.raises(RunError, match="// if OUTS needs a number"):
+        made.text((("BIAS", 1), ("OUTS", "2")))
 
 
 def test_step_uniform_is_stable() -> None:
     step = Step("binary_vec4", (("count", 7), ("alpha", 0.5)), (1, 1, 1))
     assert step.uniform() == step.uniform() == np.array([7, 0x3F000000, 0, 0], np.uint32).tobytes()
+
+
+def kernel_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **fragments: str) -> wgsl.Kernel:
+    (folder / "include").mkdir(exist_ok=True)
+    for name, fragment in fragments.items():
+        (folder / "include" / f"{name}.wgsl").write_text(fragment)
+    (folder / "sample.wgsl").write_text(text)
+    monkeypatch.setattr(wgsl, "wgsl_dir", lambda: folder)
+    return wgsl.load.__wrapped__("sample")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in wgsl_dir().glob("*.wgsl")))
+def test_every_kernel_compiles_with_its_default_values(name: str, device: Device) -> None:
+    """What editors, naga and Tint see: the file with its includes. Loops are unrolled, because subgroupBroadcast takes
+    a constant lane."""
+    device.handle.create_shader_module(code=wgsl.unrolled(wgsl.load(name).source), label=name)
+
+
+def test_every_fragment_is_included_by_some_kernel() -> None:
+    texts = [path.read_text() for path in wgsl_dir().rglob("*.wgsl")]
+    for path in (wgsl_dir() / "include").glob("*.wgsl"):
+        assert any(f"// include: {path.stem}\n" in text for text in texts), path.name
+
+
+def test_plan_values_replace_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = kernel_of(
+        "// include: one\n// include: two\nconst K: u32 = 64;  // plan: inputs\nalias V = f32;  // plan\n"
+        "fn f(a: V, b: V) -> V { return a + b; }  // plan EXPR is a + b\n"
+        "// if HALF: fn g() {}\nfn h() {}  // if HALF == 0 and K > 8\n",
+        tmp_path,
+        monkeypatch,
+        one="const ONE: u32 = 1;\n",
+        two="// include: one\nconst TWO: u32 = ONE + 1;\n",
+    )
+    assert made.source.count("const ONE") == 1
+    text = made.text((("K", 8), ("V", "vec4<f32>"), ("EXPR", "min(a, b)"), ("HALF", 1)))
+    assert "const K: u32 = 8u;\nalias V = vec4<f32>;\nfn f(a: V, b: V) -> V { return min(a, b); }\nfn g() {}\n" in text
+    assert "fn h" not in text
+    assert "fn h" in made.text((("K", 9), ("V", "f32"), ("EXPR", "a"), ("HALF", 0)))
+    with pytest.raises(RunError, match="kernel sample: the plan gives no V"):
+        made.text((("K", 8), ("EXPR", "a"), ("HALF", 0)))
+    with pytest.raises(RunError, match="kernel sample has no constant L"):
+        made.text((("K", 8), ("L", 8), ("V", "f32"), ("EXPR", "a"), ("HALF", 0)))
+
+
+@pytest.mark.parametrize(
+    "line", ["let k = 64u;  // plan", "let y = a + a;  // plan EXPR is a", "let y = a;  // plan EXPR is b"]
+)
+def test_a_plan_line_that_cannot_be_replaced(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="kernel sample: "):
+        kernel_of(line + "\n", tmp_path, monkeypatch).text((("EXPR", "c"),))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "@group(1) @binding(0) var<storage, read> t_x: array<f32>;",
+        "@binding(0) @group(0) var<storage, read> t_x: array<f32>;",
+        "@group(0) @binding(X) var<storage, read> t_x: array<f32>;",
+        "@group(0) @binding(0) var<storage, write> t_x: array<f32>;",
+        "@group(0) @binding(0) var t_x: sampler;",
+        "@group(0) @binding(0) var t_x: texture_3d<f32>;",
+        "@group(0) @binding(0) var t_x: texture_storage_3d<r32float, read>;",
+        "@group(0) @binding(0) var<storage> t_x: array<f32>;\n@group(0) @binding(0) var<storage> t_y: array<f32>;",
+    ],
+)
+def test_a_binding_that_is_not_understood(declared: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"kernel sample: .*understood: "):
+        kernel_of(declared + "\n", tmp_path, monkeypatch).bindings(())

@@ -1,4 +1,4 @@
-// out = beta c + alpha a b, a lane an output element; c is read through its broadcast strides.
+// out = beta c + alpha a b, one output element per lane. c is read through its broadcast strides.
 struct Params { count: u32, n: u32, k: u32, row: u32, col: u32, beta: f32, alpha: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,4 +1,5 @@
-// Where the extreme of a row is, the first of equals: a workgroup a row whose elements are `inner` apart.
+// Index of the largest or smallest element of a row, the first of equals: one workgroup per row. The elements of a row are
+// `inner` apart.
 struct Params { rows: u32, size: u32, inner: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -16,7 +17,7 @@ fn run(row: u32, lane: u32) {
   var best = t_x[base + place * params.inner];
   for (var i = lane + WG; i < params.size; i += WG) {
     let v = t_x[base + i * params.inner];
-    if (v $SIGN best) {
+    if (v > best) {  // plan SIGN is >
       best = v;
       place = i;
     }
@@ -27,7 +28,8 @@ fn run(row: u32, lane: u32) {
   for (var half = WG / 2u; half > 0u; half /= 2u) {
     if (lane < half) {
       let v = values[lane + half];
-      if (v $SIGN values[lane] || (v == values[lane] && places[lane + half] < places[lane])) {
+      let first = v == values[lane] && places[lane + half] < places[lane];
+      if (v > values[lane] || first) {  // plan SIGN is >
         values[lane] = v;
         places[lane] = places[lane + half];
       }

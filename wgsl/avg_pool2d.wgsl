@@ -1,4 +1,7 @@
-// Mean of a window: over DIVISOR where that is not 0, else over its taps in the image, with INCLUDE those in the padding too.
+// Mean of a window: divided by DIVISOR if that is not 0, else by the number of taps in the image, or with INCLUDE in the
+// image and its padding.
+const DIVISOR: u32 = 0;  // plan
+const INCLUDE: u32 = 1;  // plan
 // include: pool_window
 fn run(i: u32) {
   if (i >= params.count) { return; }

@@ -1,4 +1,6 @@
-// (x - mean) * rstd * weight + bias with the numbers of each element's channel: a lane an element.
+// (x - mean) * rstd * weight + bias with the values of each element's channel: one element per lane.
+const WEIGHT: u32 = 1;  // plan
+const BIAS: u32 = 1;  // plan
 // include: lane_grid
 struct Params { count: u32, channel: u32, channels: u32, eps: f32 }
 

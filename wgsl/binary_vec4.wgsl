@@ -1,4 +1,4 @@
-// out = EXPR of a and b of one shape, four elements a lane.
+// out = EXPR of a and b of one shape, four elements per lane.
 struct Params { count: u32, alpha: f32 }
 
 // include: binary_body

@@ -1,4 +1,4 @@
-// out[b] = a[b] b[b], a lane an output element.
+// out[b] = a[b] b[b], one output element per lane.
 struct Params { count: u32, m: u32, n: u32, k: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,4 +1,5 @@
-// Scale and zero point of each row for 8-bit steps: a workgroup a row.
+// Scale and zero point of each row for 8-bit steps: one workgroup per row.
+const WG: u32 = 64;  // plan: invocations per workgroup
 // include: row_range
 struct Params { rows: u32, width: u32, low: i32, high: i32, eps: f32 }
 

@@ -1,5 +1,8 @@
-// A convolution, a lane an output element: size = input height, width, output height, width; taps = height, width,
-// dilations; shift = strides, paddings; channels = input and output of a group, then of all.
+// Convolution, one output element per lane. size = input height, width, output height, width; taps = kernel height, width,
+// dilations; shift = strides, paddings; channels = input and output channels of a group, then of the tensors.
+const BIAS: u32 = 0;  // plan
+const TRANSPOSED: u32 = 0;  // plan
+
 struct Params {
   count: u32, low: f32, high: f32,
   size: vec4<u32>, taps: vec4<u32>, shift: vec4<u32>, channels: vec4<u32>,

@@ -1,4 +1,4 @@
-// A lane dequantises one word: 8 weights of a row.
+// Rows of a table as in the file: a lane dequantizes one word, 8 weights of a row.
 struct Params { words: u32, dim: u32, group: u32, vocab: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

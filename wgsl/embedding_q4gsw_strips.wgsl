@@ -1,19 +1,10 @@
-// Reads a column of the strips (see q4_strips.wgsl): a lane dequantises one block of 32 of one token.
+// Rows of a table that is stored in strips, as the weight of a linear is: a lane dequantizes one block of 32 of one token.
+// include: q4_texel
 struct Params { count: u32, vocab: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var t_w: $TEXTURE;
-@group(0) @binding(2) var<storage, read> t_index: array<i32>;
+@group(0) @binding(1) var<storage, read> t_index: array<i32>;
 @group(0) @binding(3) var<storage, read_write> t_out: array<vec4<f32>>;
-
-const BLOCKS: u32 = K / 32;
-const GROUP_BLOCKS: u32 = G / 32;
-const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
-
-fn texel(row: u32, i: u32) -> vec4<u32> {
-  if (PARTS == 1) { return $LOAD(i, row)$LEVEL; }
-  return $LOAD(i % PITCH, row * PARTS + i / PITCH)$LEVEL;
-}
 
 // include: lane_grid
 fn run(i: u32) {

@@ -1,4 +1,6 @@
-// Attention of one query: lanes stride over the keys, each with its own running softmax, and the workgroup combines them.
+// Attention of one query: lanes stride over the keys, each with its own online softmax, and the workgroup joins them.
+const DIM: u32 = 64;  // plan: head_dim
+const MASK: u32 = 1;  // plan: 1 if there is a mask
 struct Params { queries: u32, heads: u32, rows: u32, keys: u32, scale: f32, mask_strides: vec4<u32> }
 
 @group(0) @binding(0) var<uniform> params: Params;

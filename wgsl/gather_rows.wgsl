@@ -1,6 +1,8 @@
-// Rows of `width` elements picked from tables of `rows`, `picks` a table, a lane an element; an index outside the table
-// reads its last row, never other memory. A table too large to bind at once comes in parts of `held` rows from `first` on,
-// and each part serves the picks that fall into it. With HALF the table is f16, two a word, and is widened here.
+// Rows of `width` elements from tables of `rows` rows, `picks` per table, one element per lane. An index outside the table
+// reads its last row, never other memory. A table that is too large for one binding comes in parts of `held` rows from
+// `first` on; each part serves the picks that fall into it.
+const HALF: u32 = 0;  // plan: 1 if the table is f16, two per word
+
 struct Params { count: u32, width: u32, rows: u32, picks: u32, first: u32, held: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,4 +1,4 @@
-// Bilinear samples of an image at places in -1..1, corners on corners, the border repeated.
+// Bilinear samples of an image at coordinates in -1..1, with aligned corners and a repeated border.
 struct Params { count: u32, channels: u32, size: vec4<u32> }
 
 @group(0) @binding(0) var<uniform> params: Params;

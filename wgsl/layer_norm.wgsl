@@ -1,4 +1,7 @@
-// One workgroup a row: mean, then variance about it, then (x - mean) * rstd * weight + bias.
+// One workgroup per row: the mean, the variance about it, then (x - mean) * rstd * weight + bias.
+const WEIGHT: u32 = 1;  // plan
+const BIAS: u32 = 1;  // plan
+
 struct Params { rows: u32, width: u32, channel: u32, channels: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,5 +1,7 @@
-// The route for every shape: weights as the file has them, a lane computes ROWS rows of one column.
-// A word holds 8 weights of a row; K is padded to 8 with zero weights, so x is not read past K.
+// 4-bit linear of any shape, with the weights as in the file: a lane computes ROWS rows of one column. A word holds 8
+// weights of a column. The last word may be padded, so x is not read past K.
+const ROWS: u32 = 4;  // plan: rows per lane
+const BIAS: u32 = 0;  // plan
 struct Params { m: u32, n: u32, k: u32, group: u32, pitch: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,13 +1,11 @@
-// y = x w^T for many rows on adapters with real workgroup memory: a tile of 32 rows and one strip of 64 columns, 32 k at a
-// time decoded once into workgroup memory, so that every weight is read once for 32 rows and not once for four. A thread
-// sums 4 rows x 4 columns. x is read from storage: neighbours read neighbours, and no window limits the rows of a dispatch.
+// y = x w^T for many rows on adapters with fast workgroup memory. A workgroup computes a tile of 32 rows and one strip of
+// 4 * LANES columns. It decodes 32 k at a time into workgroup memory, so every weight is decoded once for 32 rows. An
+// invocation sums 4 rows x 4 columns. x is read from storage, where neighbouring lanes read neighbouring values, so no
+// uniform window limits the rows of a dispatch.
+// include: q4_texel
 // include: q4_out_rows
-@group(0) @binding(2) var t_w: $TEXTURE;
 @group(0) @binding(3) var<storage, read> t_x: array<vec4<f32>>;
 
-const BLOCKS: u32 = K / 32;
-const GROUP_BLOCKS: u32 = G / 32;
-const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 const ROWS: u32 = 32;
 
 alias Sums = array<vec4<f32>, 4>;
@@ -15,15 +13,10 @@ alias Sums = array<vec4<f32>, 4>;
 var<workgroup> w_tile: array<vec4<f32>, 32 * LANES>;  // [k][lane]: its four columns
 var<workgroup> x_tile: array<vec4<f32>, 32 * 8>;  // [k][row / 4]
 
-fn texel(strip: u32, i: u32) -> vec4<u32> {
-  if (PARTS == 1) { return $LOAD(i, strip)$LEVEL; }
-  return $LOAD(i % PITCH, strip * PARTS + i / PITCH)$LEVEL;
-}
-
 fn sums(strip: u32, first: u32, t: u32) -> Sums {
   let lane = t % LANES;
   let c = t / LANES % 4;
-  let half = t / LANES / 4;  // two threads a texel, two words each
+  let half = t / LANES / 4;  // two invocations share a texel, two words each
   var acc = Sums();
   for (var b = 0u; b < BLOCKS; b++) {
     let g = b / GROUP_BLOCKS;

@@ -1,4 +1,5 @@
-// Rows in 8 bits times weights in 8 bits with a scale a column, summed in integers: a lane an output.
+// 8-bit activations times 8-bit weights with one scale per column, summed in integers: one output per lane.
+const BIAS: u32 = 0;  // plan
 // include: lane_grid
 struct Params { count: u32, n: u32, k: u32, zero: i32, scale: f32 }
 

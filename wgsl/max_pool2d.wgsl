@@ -1,4 +1,4 @@
-// The largest of a window, the first of equals, and its place in the plane.
+// The largest element of a window, the first of equals, and its index in the plane.
 // include: pool_window
 @group(0) @binding(3) var<storage, read_write> t_index: array<i32>;
 

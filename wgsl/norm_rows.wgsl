@@ -1,17 +1,22 @@
-// Rows normalised into an image, from another one (STAGED) or, if they are few, from a uniform window. Eight lanes have a
-// texel each of every 32 k, of ROWS rows, which share the loads of the weight.
+// RMS norm of rows into a texture, from another texture (STAGED) or, for few rows, from a uniform window. Each of eight
+// lanes takes one texel of every 32 k. ROWS rows share the loads of the weight.
 // include: sum8_subgroup
+const K: u32 = 64;  // plan: elements per row
+const ROWS: u32 = 4;  // plan: rows per workgroup
+const STAGED_ROWS: u32 = 64;  // plan: rows per layer of the textures
+const WINDOW: u32 = 4;  // plan: rows in the window, 0 if STAGED
+
 struct Params { eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var t_x: texture_storage_2d_array<rgba32float, read>;  // if STAGED
-@group(0) @binding(1) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;  // if WINDOW
+// if STAGED == 0: @group(0) @binding(1) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
 @group(0) @binding(2) var<uniform> t_norm: array<vec4<f32>, K / 4>;
 @group(0) @binding(3) var t_out: texture_storage_2d_array<rgba32float, write>;
 
 fn load(i: u32, row: u32) -> vec4<f32> {
   return textureLoad(t_x, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS);  // if STAGED
-  return t_x[row * (K / 4) + i];  // if WINDOW
+  // if STAGED == 0: return t_x[row * (K / 4) + i];
 }
 
 @compute @workgroup_size(8)

@@ -1,4 +1,4 @@
-// The best of the chunks' bests: there are few, so one lane looks at all of them.
+// The largest of the chunks' logits: there are few chunks, so one lane reads all of them.
 // include: pick
 @group(0) @binding(1) var<storage, read> t_best: array<Best>;
 @group(0) @binding(2) var<storage, read_write> t_out: array<i32>;

@@ -1,5 +1,5 @@
-// The drawn id: top-k, top-p, min-p and the draw find their ends among the listed logits, which are in order of distance
-// (with two bits more) and then of id: six bits of these at a time, until one logit is left.
+// The drawn id. Top-k, top-p, min-p and the draw find where they end among the listed logits by a radix search over the
+// distance (24 bits, with two bits more) and then the id, six bits at a time, until one logit is left.
 // include: pick
 // include: pick_weight
 @group(0) @binding(2) var<storage, read> t_sums: array<u32>;
@@ -11,7 +11,8 @@
 struct Narrowed { before: Sum, at: u32, count: u32, item: u32 }
 struct Place { id: u32, upto: Sum }
 
-// 64 bins: how many are in each, their weight, and one of them
+const WG: u32 = 64;  // plan: invocations per workgroup, one per bin
+// 64 bins: the number of logits in each, their weight, and the index of one of them
 var<workgroup> counts: array<atomic<u32>, WG>;
 var<workgroup> lows: array<atomic<u32>, WG>;
 var<workgroup> highs: array<atomic<u32>, WG>;
@@ -35,7 +36,7 @@ fn add(at: u32, item: u32) {
 
 fn bin(at: u32) -> Sum { return Sum(atomicLoad(&counts[at]), atomicLoad(&lows[at]), atomicLoad(&highs[at])); }
 
-// The first logit that, with all before it, reaches the goal.
+// The first logit that reaches the goal together with all before it.
 fn find(goal: Sum, counted: bool, lane: u32) -> Place {
   if (lane == 0u) {
     let at = reaching(goal, counted);

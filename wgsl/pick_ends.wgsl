@@ -1,5 +1,5 @@
-// Sums up the bins, and finds those in which top-k, top-p, min-p and the draw may end: how much is kept of a bin is not
-// known yet, so the later ones end between what they would with all of it and with none of it.
+// Computes the prefix sums of the bins, and the bins in which top-k, top-p, min-p and the draw may end. How much of a bin
+// is kept is not known yet, so each later limit ends somewhere between keeping none and all of the bin before it.
 // include: pick
 // include: pick_weight
 @group(0) @binding(2) var<storage, read> t_best: array<Best>;
@@ -7,6 +7,7 @@
 @group(0) @binding(4) var<storage, read_write> t_ends: array<u32>;
 // include: pick_bins
 
+const WG: u32 = 64;  // plan: invocations per workgroup
 const EACH: u32 = BINS / WG;
 
 @compute @workgroup_size(WG)
@@ -47,7 +48,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     low = least(low, before_bin(m_at));
     high = least(high, upto_bin(m_at));
   }
-  t_ends[0] = 0u; // listed so far
+  t_ends[0] = 0u;  // number of listed logits
   t_ends[1] = top;
   t_ends[2] = k_at;
   t_ends[3] = m_at;

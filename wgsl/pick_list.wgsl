@@ -1,4 +1,5 @@
-// Lists the logits of the bins in which something may end.
+// Lists the logits of the bins in which top-k, top-p, min-p or the draw may end.
+const WG: u32 = 64;  // plan: invocations per workgroup
 // include: pick
 // include: pick_weight
 @group(0) @binding(2) var<storage, read> t_x: array<vec4<f32>>;

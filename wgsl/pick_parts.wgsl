@@ -1,4 +1,6 @@
-// The largest element of one chunk of a row, and where it is; of equals the first, as numpy's argmax.
+// The largest logit of one chunk of a row and its index, the first of equals as in numpy's argmax.
+const WG: u32 = 64;  // plan: invocations per workgroup
+const SUMS: u32 = 768;  // plan: words of t_sums to clear for a draw
 // include: pick
 @group(0) @binding(1) var<storage, read> t_x: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> t_best: array<Best>;

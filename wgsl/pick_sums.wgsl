@@ -1,6 +1,7 @@
-// How many logits of a row are in each of 256 bins of their distance from the largest, and what they weigh. What can't be
-// kept is left out where that is easy to tell: by min-p, if top-p takes no share of it; by top-k, as there are as many
-// logits as lanes that are no less than the least of the lanes' largest.
+// Counts the logits of a row in 256 bins by their distance from the largest, and sums their weights. Logits that cannot be
+// kept are skipped where that is cheap to tell: by min-p, if there is no top-p; by top-k, because every lane has seen a
+// logit that is at least `floor`.
+const WG: u32 = 64;  // plan: invocations per workgroup
 // include: pick
 // include: pick_weight
 @group(0) @binding(2) var<storage, read> t_x: array<vec4<f32>>;

@@ -1,4 +1,4 @@
-// One workgroup an output: lanes stride over what is reduced, which may lie in any dims, then combine.
+// One workgroup per output: lanes stride over the reduced dims, then the workgroup combines their values.
 struct Params {
   count: u32,
   size: u32,
@@ -11,8 +11,8 @@ struct Params {
   strides: array<vec4<u32>, 2>,
 }
 
-alias KIND_T = $KIND;
-alias OUT_T = $OUT;
+alias KIND_T = f32;  // plan KIND is f32
+alias OUT_T = f32;  // plan OUT is f32
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_x: array<KIND_T>;
@@ -20,7 +20,7 @@ alias OUT_T = $OUT;
 
 var<workgroup> part: array<KIND_T, WG>;
 
-fn combine(a: KIND_T, b: KIND_T) -> KIND_T { return $COMBINE; }
+fn combine(a: KIND_T, b: KIND_T) -> KIND_T { return a + b; }  // plan COMBINE is a + b
 
 // include: row_grid
 fn run(item: u32, lane: u32) {
@@ -33,7 +33,7 @@ fn run(item: u32, lane: u32) {
     base += left % size * params.outer_strides[d >> 2u][d & 3u];
     left /= size;
   }
-  var acc = KIND_T($START);
+  var acc = KIND_T(0.0);  // plan START is 0.0
   for (var i = lane; i < params.size; i += WG) {
     var at = base;
     left = i;
@@ -52,5 +52,5 @@ fn run(item: u32, lane: u32) {
     workgroupBarrier();
   }
   let value = part[0];
-  if (lane == 0u) { t_out[item] = OUT_T($FINAL); }
+  if (lane == 0u) { t_out[item] = OUT_T(value); }  // plan FINAL is value
 }

@@ -1,4 +1,8 @@
-// An image at another size, by its nearest or its four surrounding elements: size = input height, width, output height, width.
+// An image at another size, from the nearest or the four surrounding elements. size = input height, width, output height,
+// width.
+const BILINEAR: u32 = 1;  // plan
+const CORNERS: u32 = 0;  // plan: 1 if corners are aligned
+
 struct Params { count: u32, size: vec4<u32> }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,4 +1,5 @@
-// Copies storage: lanes side by side move 16 bytes each, `per` times.
+// Copies storage: neighbouring lanes move 16 bytes each, `per` times.
+const WG: u32 = 64;  // plan: invocations per workgroup
 struct Params { per: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

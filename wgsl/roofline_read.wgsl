@@ -1,4 +1,5 @@
-// Reads storage as fast as it comes: lanes side by side take 16 bytes each, `per` times; all is folded into a word a lane.
+// Reads storage at full bandwidth: neighbouring lanes take 16 bytes each, `per` times. Each lane folds all it read into a word.
+const WG: u32 = 64;  // plan: invocations per workgroup
 struct Params { per: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,4 +1,6 @@
-// Reads a uniform window: all lanes of a workgroup take the same 16 bytes, one after the other.
+// Reads a uniform window: all lanes of a workgroup take the same 16 bytes, one vec4 after the other.
+const WG: u32 = 64;  // plan: invocations per workgroup
+const SIZE: u32 = 1024;  // plan: vec4s in the window
 @group(0) @binding(0) var<uniform> t_x: array<vec4<u32>, SIZE>;
 @group(0) @binding(1) var<storage, read_write> t_out: array<u32>;
 

@@ -1,4 +1,4 @@
-// Rotates pairs (2i, 2i+1) of queries, then of keys, in one dispatch: a lane a pair.
+// Rotates pairs (2i, 2i+1) of queries and keys in one dispatch: one pair per lane.
 struct Params {
   pairs_q: u32, pairs_k: u32, seq_q: u32, seq_k: u32, heads_q: u32, heads_k: u32, half_dim: u32,
 }

@@ -1,7 +1,11 @@
-// Rotates queries into scratch, rotates keys into their cache, copies values into theirs: a lane two neighbours.
-// Pairs are (2i, 2i+1), or with HALVES (i, i + width/2); the tables' rows start at the position when ABSOLUTE.
-// A cell of a cache holds two neighbours, as they are or packed as halves.
+// Rotates queries into scratch and keys into their cache, and copies values into theirs: two neighbours per lane.
+// Rotary pairs are (2i, 2i+1), or with HALVES (i, i + width/2). The tables' rows start at the live position if ABSOLUTE.
+// A cell of a cache holds two neighbours, as f32 or packed as f16.
 // include: slots
+const ABSOLUTE: u32 = 1;  // plan
+const HALVES: u32 = 0;  // plan
+alias CELL = vec2<f32>;  // plan
+
 struct Params {
   pairs_q: u32, pairs_k: u32, heads_q: u32, heads_k: u32, half_dim: u32, width: u32, pos_slot: u32,
 }
@@ -13,10 +17,10 @@ struct Params {
 @group(0) @binding(5) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(6) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(7) var<storage, read_write> t_q: array<vec2<f32>>;
-@group(0) @binding(8) var<storage, read_write> t_kc: array<$CELL>;
-@group(0) @binding(9) var<storage, read_write> t_vc: array<$CELL>;
+@group(0) @binding(8) var<storage, read_write> t_kc: array<CELL>;
+@group(0) @binding(9) var<storage, read_write> t_vc: array<CELL>;
 
-// What turns an element: where the other of its pair is, and the weights of the two.
+// How an element is rotated: the index of the other element of its pair, and the factors of both.
 struct Turn { other: u32, own: f32, from_other: f32 }
 
 fn turn(e: u32, heads: u32) -> Turn {
@@ -29,7 +33,7 @@ fn turn(e: u32, heads: u32) -> Turn {
     return Turn(e ^ 1u, t_cos[at + d / 2u], select(sine, -sine, d % 2u == 0u));
   }
   let half = params.width / 2u;
-  if (d >= params.width) { return Turn(e, 1.0, 0.0); }  // past the tables' width: as it is
+  if (d >= params.width) { return Turn(e, 1.0, 0.0); }  // past the tables' width: unchanged
   let sine = t_sin[at + d];
   return Turn(select(e - half, e + half, d < half), t_cos[at + d], select(sine, -sine, d < half));
 }
@@ -44,7 +48,9 @@ fn turned_k(e: u32) -> f32 {
   return t_xk[e] * t.own + t_xk[t.other] * t.from_other;
 }
 
-fn cell(v: vec2<f32>) -> $CELL { return $PACK; }
+fn cell(v: vec2<f32>) -> CELL {
+  return v;  // plan PACK is v
+}
 
 // include: lane_grid
 fn run(lane: u32) {

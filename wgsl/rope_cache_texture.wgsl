@@ -1,6 +1,7 @@
-// Rotates queries into scratch, rotates keys into their cache, puts values into theirs: a lane four elements of a head.
-// Pairs are (2i, 2i+1), or with HALVES (i, i + width/2); the tables' rows start at the position when ABSOLUTE.
-// Caches are textures, eight positions a row, so that a workgroup of eight reads neighbours: see sdpa_texture.wgsl.
+// Rotates queries into scratch and keys into their cache, and copies values into theirs: four elements of a head per lane.
+// Rotary pairs are (2i, 2i+1), or with HALVES (i, i + width/2). The tables' rows start at the live position if ABSOLUTE.
+// The caches are textures with eight positions per row, because the eight lanes of sdpa_texture.wgsl read neighbours.
+// include: cache_store
 // include: slots
 struct Params { quads_q: u32, quads_k: u32, pos_slot: u32 }
 
@@ -11,18 +12,20 @@ struct Params { quads_q: u32, quads_k: u32, pos_slot: u32 }
 @group(0) @binding(5) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(6) var<storage, read> t_sin: array<f32>;
 @group(0) @binding(7) var<storage, read_write> t_q: array<vec4<f32>>;
-@group(0) @binding(8) var t_kt: texture_storage_2d_array<$CACHE, write>;
-@group(0) @binding(9) var t_vt: texture_storage_2d_array<$CACHE, write>;
+@group(0) @binding(8) var t_kt: texture_storage_2d_array<rgba32float, write>;  // plan CACHE is rgba32float
+@group(0) @binding(9) var t_vt: texture_storage_2d_array<rgba32float, write>;  // plan CACHE is rgba32float
 
-const D4: u32 = D / 4;
-const HALF4: u32 = TABLE / 8;  // of the two halves, in fours
+const TABLE: u32 = 32;  // plan: columns of the cosine and sine tables
+const ABSOLUTE: u32 = 1;  // plan: 1 if the tables are read at the live position
+const HALVES: u32 = 0;  // plan: 1 if the tables pair the halves of a head
+const HALF4: u32 = TABLE / 8;  // vec4s in half of a head
 
 fn four(at: u32, sine: bool) -> vec4<f32> {
   if (sine) { return vec4(t_sin[at], t_sin[at + 1], t_sin[at + 2], t_sin[at + 3]); }
   return vec4(t_cos[at], t_cos[at + 1], t_cos[at + 2], t_cos[at + 3]);
 }
 
-// The four elements x at place i of a head turned; `partner` holds the other halves of their pairs.
+// Rotates x, elements 4 i to 4 i + 3 of a head; `partner` holds the other elements of their pairs.
 fn turn(x: vec4<f32>, partner: vec4<f32>, row: u32, i: u32) -> vec4<f32> {
   if (HALVES == 1) {
     if (i >= 2 * HALF4) { return x; }
@@ -41,8 +44,6 @@ fn other(at: u32) -> u32 {
   if (HALVES == 0 || i >= 2 * HALF4) { return at; }
   return select(at - HALF4, at + HALF4, i < HALF4);
 }
-
-fn held(v: vec4<f32>) -> vec4<f32> { return $HELD; }
 
 // include: lane_grid
 fn run(lane: u32) {
@@ -64,9 +65,9 @@ fn run(lane: u32) {
   let y = p / 8 % LAYER_ROWS;
   let layer = p / (8 * LAYER_ROWS);
   if (values) {
-    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, y), layer, held(t_v[at]));
+    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, y), layer, rounded(t_v[at]));
   } else {
     let k = turn(t_xk[at], t_xk[other(at)], first + row, i);
-    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, y), layer, held(k));
+    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, y), layer, rounded(k));
   }
 }

@@ -1,5 +1,5 @@
-// Rotates element i with element i + half_rot, rows of the tables starting at the live position; dims past the tables'
-// width pass through. A lane writes two elements of a head.
+// Rotates element i with element i + half_rot. The tables' rows start at the live position; dims past the tables' width
+// pass through. A lane writes two elements of a head.
 // include: slots
 struct Params {
   pairs_q: u32, pairs_k: u32, seq_q: u32, seq_k: u32, heads_q: u32, heads_k: u32, half_dim: u32,

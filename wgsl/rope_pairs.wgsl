@@ -1,4 +1,4 @@
-// Turns each pair by its (cosine, sine) of the table, which every batch starts anew: a lane a pair.
+// Rotates each pair by its (cosine, sine) of the table, which every batch starts anew: one pair per lane.
 struct Params { pairs: u32, table: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

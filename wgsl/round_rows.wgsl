@@ -1,4 +1,5 @@
-// x rounded to the 8-bit steps that each row's scale and zero point give, still f32: a lane an element.
+// x rounded to the 8-bit steps of each row's scale and zero point, still in f32: one element per lane.
+const WG: u32 = 64;  // plan: invocations per workgroup
 struct Params { count: u32, width: u32, low: i32, high: i32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -1,9 +1,11 @@
-// Joins what the workgroups of sdpa_rows.wgsl found in their parts of the context: a lane a cell of the output, over the
-// splits that had something to read at the live position.
+// Joins the splits of sdpa_rows.wgsl: one cell of the output per lane, over the splits that had a tile at the live position.
 // include: slots
 struct Params { cells: u32, splits: u32, pos_slot: u32 }
 
-alias V = $V;
+const HEADS: u32 = 4;  // plan: query heads
+const CELLS: u32 = 16;  // plan: cells per head
+const TILE: u32 = 32;  // plan: positions per tile of a workgroup
+alias V = vec4<f32>;  // plan: a cell
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(2) var<storage, read> t_part: array<V>;

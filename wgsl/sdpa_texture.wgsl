@@ -1,19 +1,24 @@
-// Causal attention over texture caches with online softmax: QROWS query rows and SHARE query heads of one key head a
-// workgroup of eight lanes. Scores: a lane owns a position, so q sits in registers and a dot needs no other lane.
-// Values: a lane owns four of D. Subgroups of at least eight hand scores round. BLOCKS of eight positions a turn share the
-// loads of q. A layer of the caches is LAYER_ROWS rows of eight positions; rows past the end give whatever they give, with
-// a weight of 0.
+// Causal attention over texture caches with online softmax. A workgroup of eight lanes serves QROWS query rows and SHARE
+// query heads of one key head. For scores a lane owns a position, so q stays in registers and a dot product needs no other
+// lane. For values a lane owns four elements of D. Scores are broadcast in a subgroup of at least 8. BLOCKS blocks of eight
+// positions share the loads of q. Rows past the end of the context get a weight of 0.
+// include: cache_texture
 // include: slots
 // include: sum8_subgroup
+const SHARE: u32 = 2;  // plan: query heads per workgroup
+const QROWS: u32 = 1;  // plan: query rows per workgroup
+const WINDOW: u32 = 4;  // plan: query rows in the window
+const BLOCKS: u32 = 2;  // plan: blocks of eight positions per turn
+
 struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(2) var<uniform> t_q: array<vec4<f32>, WINDOW * HEADS * D / 4>;
-@group(0) @binding(3) var t_kt: texture_storage_2d_array<$CACHE, read>;  // texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8)
-@group(0) @binding(4) var t_vt: texture_storage_2d_array<$CACHE, read>;  // texel ((head * 8 + pos % 8) * D/4 + d/4, pos / 8)
+// Texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8) of the keys, ((head * 8 + pos % 8) * D/4 + d/4, pos / 8) of the values.
+@group(0) @binding(3) var t_kt: texture_storage_2d_array<rgba32float, read>;  // plan CACHE is rgba32float
+@group(0) @binding(4) var t_vt: texture_storage_2d_array<rgba32float, read>;  // plan CACHE is rgba32float
 @group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
 
-const D4: u32 = D / 4;
 const PLACES: u32 = (D4 + 7) / 8;
 const QUERIES: u32 = SHARE * QROWS;
 const LOWEST: f32 = -1e30;

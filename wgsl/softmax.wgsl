@@ -1,5 +1,7 @@
-// Softmax (or its logarithm) of rows whose elements are `inner` apart: a workgroup a row.
-// The largest is kept finite and the sum positive, so that a row that is masked everywhere gives zeros and no NaN.
+// Softmax (or its logarithm) of rows whose elements are `inner` apart: one workgroup per row.
+// The maximum is kept finite and the sum positive, so that a fully masked row gives zeros and not NaN.
+const LOG: u32 = 0;  // plan: 1 for the logarithm
+
 struct Params { rows: u32, size: u32, inner: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;

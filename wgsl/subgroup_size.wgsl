@@ -1,4 +1,4 @@
-// How many lanes a subgroup has on this adapter, as each invocation sees it; 0 where lanes are not in invocations' order.
+// The subgroup size of this adapter, as each invocation sees it; 0 if lanes are not in the order of invocations.
 @group(0) @binding(0) var<storage, read_write> t_out: array<u32>;
 
 @compute @workgroup_size(64)

@@ -1,8 +1,8 @@
-// out = EXPR of x and the scalars a and b, element by element; IN and OUT are scalars or vec4s.
+// out = EXPR of x and the scalars a and b, per element. IN and OUT are scalars or vec4s.
 struct Params { count: u32, a: f32, b: f32 }
 
-alias IN_T = $IN;
-alias OUT_T = $OUT;
+alias IN_T = f32;  // plan IN is f32
+alias OUT_T = f32;  // plan OUT is f32
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_x: array<IN_T>;
@@ -12,5 +12,5 @@ alias OUT_T = $OUT;
 fn run(i: u32) {
   if (i >= params.count) { return; }
   let x = t_x[i];
-  t_out[i] = OUT_T($EXPR);
+  t_out[i] = OUT_T(x + params.a);  // plan EXPR is x + params.a
 }

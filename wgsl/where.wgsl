@@ -1,4 +1,4 @@
-// out = a where cond is not zero, else b; each read through its broadcast strides.
+// out = a where cond is not zero, else b. Each is read through its broadcast strides.
 struct Params {
   count: u32,
   rank: u32,

@@ -85,7 +85,7 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     splits = next(n for n in range(most, 0, -1) if n == 1 or n * items <= profile.fill)
     width = 4 if dim % 4 == 0 else 2 if half else 1
     vector = {4: "vec4<f32>", 2: "vec2<f32>", 1: "f32"}[width]
-    wide = {4: "vec4(unpack2x16float(c.x), unpack2x16float(c.y))", 2: "unpack2x16float(c)"}
+    wide = {4: "vec4(unpack2x16float(cell.x), unpack2x16float(cell.y))", 2: "unpack2x16float(cell)"}
     found = [
         dispatch(
             "sdpa_subgroup" if limits.subgroups else "sdpa",
@@ -102,7 +102,7 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
             WIDTH=width,
             V=vector,
             CELL={4: "vec2<u32>", 2: "u32"}[width] if half else vector,
-            WIDE=wide[width] if half else "c",
+            WIDE=wide[width] if half else "cell",
             DOT="a * b" if width == 1 else "dot(a, b)",
         )
     ]
@@ -207,7 +207,7 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
 def seen(step: Step, strings: bool) -> dict[str, Any]:
     found = fields_q4.seen(step)
     if strings:
-        found["consts"] = {name: v for name, v in step.consts if name not in ("TEXTURE", "LOAD", "LEVEL")}
+        found["consts"] = dict(step.consts)
     return found
 
 

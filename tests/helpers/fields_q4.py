@@ -12,8 +12,8 @@ from webgpu_run.ops.spec import Args, Op
 
 LINEAR = ("linear_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31
-ENDS = ("OUTS", "BIAS", "RESIDUAL", "EDGE")  # of q4_out_rows.wgsl
-TILE = ("K", "G", "LANES", "PARTS", "SWIGLU")  # the constants of a tile that it shares with strips
+ENDS = ("OUTS", "BIAS", "RESIDUAL", "SWIGLU", "EDGE")  # of q4_out_rows.wgsl
+TILE = ("K", "G", "LANES", "TOGETHER", "PARTS", "IMAGES")  # the constants of a tile that it shares with strips
 
 
 def up(a: int, b: int) -> int:
@@ -71,7 +71,7 @@ def ready(
     profile = limits.profile
     held = (window(m, 4 * k, limits) if rounded else few(m, k, limits)) if profile.images else m
     consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
-    consts |= {"ROUND": int(rounded), "PACKED": int(pairs)}
+    consts |= {"ROUND": int(rounded), "PACKED": int(pairs), "WINDOW": held if profile.images else 0}
     found: list[dict[str, Any]] = []
     for first in range(0, m, held):
         live = min(held, m - first)
@@ -107,7 +107,7 @@ def expected(
         each = max(near, 2) if count % 8 or near == 3 else 4
     # columns that are not there: of a strip that is not full, or of one that is not there itself
     edge = m == 1 or count % (1 if tiled else each) > 0 or any(n % (4 * profile.lanes >> swiglu) for n in widths)
-    flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, edge)
+    flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, swiglu, edge)
     kept = dict(zip(ENDS, map(int, flags), strict=True))
     consts = {
         "K": k,
@@ -118,9 +118,9 @@ def expected(
         "ROWS": rows,
         "SPLITS": splits,
         "STRIPS": each,
-        **({"STAGED_ROWS": 64} if image else {"WINDOW": held}),
-        "NORM": int(folded),
-        "SWIGLU": int(swiglu),
+        "IMAGES": int(profile.images),
+        **({"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}),
+        **({} if packed else {"NORM": int(folded)}),
         **kept,
     }
     kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle

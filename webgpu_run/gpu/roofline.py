@@ -197,8 +197,8 @@ def measure(device: Device, tell: Tell | None = None) -> Roofline:
 
 
 _TEXTURES: Mapping[str, Consts] = {
-    "texture rgba32uint": (("TEXTURE", "texture_2d<u32>"), ("LEVEL", ", 0")),
-    "storage texture rgba32uint": (("TEXTURE", "texture_storage_2d<rgba32uint, read>"), ("LEVEL", "")),
+    "texture rgba32uint": (("IMAGES", 0),),
+    "storage texture rgba32uint": (("IMAGES", 1),),
 }
 
 
@@ -235,8 +235,7 @@ def _uniform(device: Device, workgroup: int, idle: float) -> float:
 def _fma(device: Device, kind: str, idle: float) -> float:
     workgroup, groups = (8, 512) if device.limits.software else (64, 4096)
     out = device.buffer(groups * workgroup * 4)
-    enable = "enable f16;" if kind == "f16" else ""
-    consts = (("WG", str(workgroup)), ("T", kind), ("ENABLE", enable))
+    consts = (("WG", workgroup), ("T", kind), ("F16", int(kind == "f16")))
     lab = _Lab(device, "roofline_fma", [(out, 0, out.size)], consts, turns=_TURNS, scale=0.5)
     return 128 * _TURNS * workgroup * groups / lab.ns(groups, idle)
 

@@ -15,7 +15,7 @@ from . import attention, linear_q4gsw, linear_q4gsw_fused, q4_activations, q4_la
 from .limits import SOFTWARE, Limits
 from .plan import Plan, Step, need
 from .q4_activations import Linear
-from .q4_dispatch import KERNELS, layout_of, strip_consts, strip_grid, texture_consts
+from .q4_dispatch import KERNELS, layout_of, strip_consts, strip_grid
 from .spec import Args, Case, Packed, Resource, op
 
 
@@ -188,7 +188,7 @@ def _project(a: Args, m: int, limits: Limits) -> list[Step]:
                 KERNELS[rows_from.form].attention,
                 (("rows", live), ("out_row", first), ("pos_slot", a.slots["pos"]), ("eps", linear.eps)),
                 strip_grid(ceil_div(weights.strips, consts["STRIPS"]), ceil_div(live, consts["ROWS"]), limits),
-                (*consts.items(), *texture_consts(limits), *attention.store_consts(a, limits)),
+                (*consts.items(), *attention.store_consts(a, limits)),
                 rows_from.window(first, window, k),
                 (("x", rows_from.x), ("norm", rows_from.norm)),
                 (weights.nbytes + 4 * live * (k + columns), 2 * live * k * columns),

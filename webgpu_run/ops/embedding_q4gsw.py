@@ -10,7 +10,6 @@ from ..shapes import Array, ceil_div, prod
 from . import linear_q4gsw, q4_layout
 from .limits import Limits
 from .plan import Plan, Step, fold, need
-from .q4_dispatch import texture_consts
 from .spec import Args, Case, Packed, op
 from .wgsl import Consts
 
@@ -86,7 +85,7 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
     if q4_layout.fits(dim, group, (vocab,), limits):
         blocks = count * dim // 32
         where = q4_layout.layout(dim, group, q4_layout.strip_count(vocab, limits), limits)
-        consts: Consts = (("WG", limits.profile.lanes), *where.consts().items(), *texture_consts(limits))
+        consts: Consts = (("WG", limits.profile.lanes), *where.consts().items())
         grid = fold(ceil_div(blocks, limits.profile.lanes), limits)
         return Plan(
             (out,),

@@ -30,13 +30,6 @@ KERNELS = {
 }
 
 
-def texture_consts(limits: Limits) -> tuple[tuple[str, str], ...]:
-    """How kernels name and read the texture: as a read-only storage texture where that is the cheaper path."""
-    if limits.profile.images:
-        return (("TEXTURE", "texture_storage_2d<rgba32uint, read>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ")"))
-    return (("TEXTURE", "texture_2d<u32>"), ("LOAD", "textureLoad(t_w, vec2"), ("LEVEL", ", 0)"))
-
-
 def strips_of(linear: Linear, limits: Limits) -> list[int]:
     """Strips of each weight; gate and up of a SwiGLU are one."""
     widths = (paired_width(linear.widths[0]),) if linear.swiglu else linear.widths
@@ -76,9 +69,9 @@ def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Li
         "ROWS": rows,
         "SPLITS": splits,
         "STRIPS": each,
-        **({"STAGED_ROWS": STAGED_ROWS} if in_texture else {"WINDOW": window}),
-        "NORM": int(bool(rows_from.norm)),
-        "SWIGLU": int(linear.swiglu),
+        **({"STAGED_ROWS": STAGED_ROWS} if in_texture else {}),
+        **({"WINDOW": window} if rows_from.form in (Form.UNIFORM, Form.PACKED) else {}),
+        **({"NORM": int(bool(rows_from.norm))} if rows_from.form is not Form.PACKED else {}),
     }
 
 
@@ -105,12 +98,12 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
     if tiled:
         # One dispatch reads all rows from storage; they are still padded to whole windows, which fewer rows will need.
         kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
-        consts = {name: consts[name] for name in ("K", "G", "LANES", "PARTS", "SWIGLU")}
+        consts = layout_of(linear, limits).consts()
     # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing.
     columns = limits.profile.lanes * (2 if linear.swiglu else 4)
     complete = m > 1 and sum(strips) % each == 0 and not any(n % columns for n in widths)
-    consts |= {"OUTS": len(linear.outs), "BIAS": int(linear.bias)}
-    consts |= {"RESIDUAL": int(linear.residual), "EDGE": int(not complete)}
+    consts |= {"OUTS": len(linear.outs), "BIAS": int(linear.bias), "RESIDUAL": int(linear.residual)}
+    consts |= {"SWIGLU": int(linear.swiglu), "EDGE": int(not complete)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", "res" if linear.residual else "")]
     rename += [(f"out{i}", name) for i, name in enumerate(linear.outs)]
     weight_bytes = layout_of(linear, limits).nbytes
@@ -125,7 +118,7 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
                     *(("rows", live), ("out_row", first), ("eps", linear.eps)),
                 ),
                 strip_grid(ceil_div(sum(strips), each), ceil_div(live, rows), limits),
-                (*consts.items(), *texture_consts(limits)),
+                tuple(consts.items()),
                 rows_from.window(first, window, k),
                 tuple(rename),
                 (weight_bytes + 4 * live * (k + sum(outputs)), 2 * live * k * sum(widths)),

@@ -67,6 +67,7 @@ class Layout:
     strips: int
     strips_per_row: int  # TOGETHER in WGSL
     rows_per_strip: int  # PARTS in WGSL; over 1 only if strips_per_row is 1
+    storage_texture: bool  # IMAGES in WGSL: read as a storage texture, not as a sampled one
 
     @property
     def rows(self) -> int:
@@ -85,6 +86,7 @@ class Layout:
             "LANES": self.lanes,
             "TOGETHER": self.strips_per_row,
             "PARTS": self.rows_per_strip,
+            "IMAGES": int(self.storage_texture),
         }
 
 
@@ -99,7 +101,7 @@ def layout(k: int, group: int, strips: int, limits: Limits) -> Layout:
     parts = ceil_div(width, limits.max_texture)
     while groups % parts:  # every row holds whole groups
         parts += 1
-    return Layout(k, group, profile.lanes, strips, per_row, parts)
+    return Layout(k, group, profile.lanes, strips, per_row, parts, profile.images)
 
 
 def _strip_texels(k: int, group: int, limits: Limits) -> int:

@@ -148,7 +148,9 @@ def cell_consts(dim: int, limits: Limits) -> tuple[tuple[str, int | str], ...]:
     width = 4 if dim % 4 == 0 else 2 if limits.kv == "f16" else 1
     vector = f"vec{width}<f32>" if width > 1 else "f32"
     cell = {("f16", 4): "vec2<u32>", ("f16", 2): "u32"}.get((limits.kv, width), vector)
-    read = {"vec2<u32>": "vec4(unpack2x16float(c.x), unpack2x16float(c.y))", "u32": "unpack2x16float(c)"}.get(cell, "c")
+    read = {"vec2<u32>": "vec4(unpack2x16float(cell.x), unpack2x16float(cell.y))", "u32": "unpack2x16float(cell)"}.get(
+        cell, "cell"
+    )
     product = "dot(a, b)" if width > 1 else "a * b"
     return ("WIDTH", width), ("V", vector), ("CELL", cell), ("WIDE", read), ("DOT", product)
 

@@ -1,9 +1,7 @@
-"""WGSL kernel files: their bindings and uniform struct, read from the text itself, so neither is written twice.
+"""WGSL kernel files: includes and constants expanded, bindings and uniform struct read from the text itself.
 
-A kernel names its tensors `t_<arg>` and its uniforms `params: Params`. Constants that must be known at compile time
-(array sizes, tile sizes) are prepended as `const` lines; `$NAME` in the text is replaced by a string constant. A line
-that ends in `// if NAME` or `// if NAME > 1` is there only where that constant is above 0, or 1: what a form of a
-kernel does not use is not bound. Everything here runs without a GPU.
+wgsl/README.md describes the four directives (include, plan, if, unroll). They are comments, so every file is WGSL
+with default values as it stands. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -17,26 +15,22 @@ import numpy as np
 
 from ..assets import wgsl_dir
 from ..errors import RunError
+from . import wgsl_types
+from .wgsl_types import constant, constants, without_comments
 
 Consts = tuple[tuple[str, int | str], ...]
 
+_INCLUDE = re.compile(r"^//\s*include:\s*(\w+)\s*$", re.M)
+_TERM = r"\w+(?: (?:>|==) \d+)?"
+_IF = re.compile(
+    rf"^(?:\s*// if (?P<off>{_TERM}(?: and {_TERM})*): (?P<code>.*)|.*// if (?P<on>{_TERM}(?: and {_TERM})*))$"
+)
+_PLAN = re.compile(r"^(?P<code>.*\S)\s*// plan(?: (?P<name>\w+) is (?P<text>.+)|:.*)?$")
+_DECLARED = re.compile(r"^(?P<left>(?:const (?P<const>\w+): [^=]+|alias (?P<alias>\w+)) = )[^;]+;$")
+_UNROLL = re.compile(r"for \(var (\w+) = 0u; \1 < ([^;]+); \1\+\+\) \{ // unroll\n")
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var(?:<\s*(storage|uniform)(?:\s*,\s*(read|read_write))?\s*>)?\s+(\w+)\s*:\s*([^;]+);"
 )
-_PARAMS = re.compile(r"struct\s+Params\s*\{([^}]*)\}", re.S)
-_FIELD = re.compile(r"(\w+)\s*:\s*(\w+(?:<(?:[^<>]|<[^<>]*>)*>)?)\s*(?:,|$)")
-_CONST = re.compile(r"^const\s+(\w+)\s*:\s*u32\s*=\s*([^;]+);", re.M)
-_UNROLL = re.compile(r"for \(var (\w+) = 0u; \1 < ([^;]+); \1\+\+\) \{ // unroll\n")
-_IF = re.compile(r"^.*// if (\w+)(?: > (\d+))?\n", re.M)
-_INCLUDE = re.compile(r"^//\s*include:\s*(\w+)\s*$", re.M)
-_TYPES = {
-    "u32": ("<u4", ()),
-    "i32": ("<i4", ()),
-    "f32": ("<f4", ()),
-    "vec4<u32>": ("<u4", (4,)),
-    "array<vec4<u32>, 2>": ("<u4", (8,)),
-    "array<vec4<i32>, 2>": ("<i4", (8,)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +44,26 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel file: its text, and the dtype of its Params (None when it has none)."""
+    """A kernel: its text with includes expanded and default values, and the dtype of its Params (None without)."""
 
     name: str
     source: str
     params: np.dtype[np.void] | None
 
+    def text(self, consts: Consts) -> str:
+        """The WGSL to compile, with the values of a plan."""
+        return _text(self.name, self.source, consts)
+
     def bindings(self, consts: Consts) -> tuple[Binding, ...]:
-        """What the kernel binds, in order; a binding's type may be one of the constants."""
-        return _bindings(self.text(consts))
+        """What the kernel binds, by index."""
+        return _bindings(self.name, self.text(consts))
 
     def workgroup(self, consts: Consts) -> tuple[int, int]:
-        """Invocations of a workgroup, and bytes of memory it shares."""
-        return _workgroup(self.text(consts))
+        """Invocations per workgroup, and bytes of workgroup memory."""
+        try:
+            return wgsl_types.workgroup(self.text(consts))
+        except RunError as err:
+            raise RunError(f"kernel {self.name}: {err}") from err
 
     def pack(self, values: Mapping[str, int | float | tuple[int, ...]]) -> bytes:
         """The uniform bytes; every field of Params must be given, and nothing else."""
@@ -76,68 +77,80 @@ class Kernel:
             row[key] = value
         return row.tobytes()
 
-    def text(self, consts: Consts) -> str:
-        """The WGSL to compile, with constants put in."""
-        return _text(self.name, self.source, consts)
+
+@functools.cache
+def load(name: str) -> Kernel:
+    """The kernel in wgsl/<name>.wgsl. `// include: other` becomes wgsl/include/other.wgsl, once per kernel."""
+    folder = wgsl_dir()
+    included: set[str] = set()
+
+    def fragment(match: re.Match[str]) -> str:
+        if match[1] in included:
+            return ""
+        included.add(match[1])
+        return _INCLUDE.sub(fragment, (folder / "include" / f"{match[1]}.wgsl").read_text())
+
+    source = _INCLUDE.sub(fragment, (folder / f"{name}.wgsl").read_text())
+    return Kernel(name, source, wgsl_types.params_dtype(name, without_comments(source)))
 
 
 @functools.cache
 def _text(name: str, source: str, consts: Consts) -> str:
-    head = []
-    for key, value in consts:
-        if isinstance(value, str):
-            if f"${key}" not in source:
-                raise RunError(f"kernel {name} has no ${key}")
-            source = re.sub(rf"\${key}\b", lambda _: value, source)  # noqa: B023
-        else:
-            head.append(f"const {key}: u32 = {value}u;")
-    given = dict(consts)
-    source = _IF.sub(lambda m: m[0] if _above(name, given, m[1], int(m[2] or 0)) else "", source)
-    left = re.search(r"\$\w+", source)
-    if left:
-        raise RunError(f"kernel {name}: {left.group()} was not given")
-    return _unrolled("\n".join([*head, source]))
+    """The source with plan values put in, lines of other forms dropped and loops unrolled."""
+    given, used, lines = dict(consts), set[str](), []
+    for line in source.splitlines():
+        if "// if " in line and (found := _IF.match(line)):
+            if not _holds(name, found["off"] or found["on"], given, used):
+                continue
+            line = found["code"] if found["off"] else line
+        elif "// plan" in line and (found := _PLAN.match(line)):
+            line = _with_value(name, found, given, used)
+        lines.append(line)
+    if unused := given.keys() - used:
+        raise RunError(f"kernel {name} has no constant {', '.join(sorted(unused))}")
+    return unrolled("\n".join(lines) + "\n")
 
 
-def _above(name: str, given: Mapping[str, int | str], key: str, least: int) -> bool:
-    value = given.get(key)
-    if not isinstance(value, int):
-        raise RunError(f"kernel {name}: // if {key} needs a number")
-    return value > least
+def _value(name: str, key: str, given: Mapping[str, int | str], used: set[str]) -> int | str:
+    if key not in given:
+        raise RunError(f"kernel {name}: the plan gives no {key}")
+    used.add(key)
+    return given[key]
 
 
-@functools.cache
-def _workgroup(text: str) -> tuple[int, int]:
-    known: dict[str, int] = {}
-    for m in _CONST.finditer(text):
-        known[m[1]] = _integer(m[2], known)
-    size = re.search(r"@workgroup_size\(([^)]*)\)", text)
-    count = 1
-    for part in size[1].split(",") if size else ():
-        count *= _integer(part, known) if part.strip() else 1
-    return count, sum(_nbytes(m[1].strip(), known) for m in re.finditer(r"var<workgroup>\s+\w+\s*:\s*([^;]+);", text))
+def _holds(name: str, condition: str, given: Mapping[str, int | str], used: set[str]) -> bool:
+    for term in condition.split(" and "):
+        key, sign, number = (*term.split(), ">", "0")[:3]
+        value = _value(name, key, given, used)
+        if not isinstance(value, int):
+            raise RunError(f"kernel {name}: // if {key} needs a number")
+        if not (value > int(number) if sign == ">" else value == int(number)):
+            return False
+    return True
 
 
-def _nbytes(wgsl_type: str, known: Mapping[str, int]) -> int:
-    """Bytes of a scalar, vector or array of them."""
-    array = re.fullmatch(r"array<(.+),([^,<>]+)>", wgsl_type, re.S)
-    if array:
-        return _nbytes(array[1].strip(), known) * _integer(array[2], known)
-    vector = re.match(r"vec([234])", wgsl_type)
-    lane = 2 if "f16" in wgsl_type else 4
-    return lane * {"2": 2, "3": 4, "4": 4}[vector[1]] if vector else lane
+def _with_value(name: str, found: re.Match[str], given: Mapping[str, int | str], used: set[str]) -> str:
+    """A line with its default replaced: that of a const or alias, or the text that the line names."""
+    code = found["code"]
+    if found["name"]:
+        if code.count(found["text"]) != 1:
+            raise RunError(f"kernel {name}: {found['text']!r} is not in this line once: {code}")
+        return code.replace(found["text"], str(_value(name, found["name"], given, used)))
+    declared = _DECLARED.match(code)
+    if not declared:
+        raise RunError(f"kernel {name}: // plan without a name follows something else than a const or alias: {code}")
+    value = _value(name, declared["const"] or declared["alias"], given, used)
+    return f"{declared['left']}{value}{'u' if isinstance(value, int) else ''};"
 
 
-def _unrolled(text: str) -> str:
+def unrolled(text: str) -> str:
     """Every `for (var i = 0u; i < N; i++) { // unroll` as N copies of its body, each with a constant i.
 
-    Arrays indexed by such an i stay in registers; compilers behind WebGPU do not always see that by themselves.
+    Arrays indexed by such an i stay in registers, which compilers behind WebGPU do not always achieve by themselves.
     """
     if "// unroll" not in text:
         return text
-    known: dict[str, int] = {}
-    for m in _CONST.finditer(text):
-        known[m[1]] = _integer(m[2], known)
+    known = constants(text)
     while loops := list(_UNROLL.finditer(text)):
         m = loops[-1]
         depth, end = 1, m.end()
@@ -145,67 +158,30 @@ def _unrolled(text: str) -> str:
             depth += {"{": 1, "}": -1}.get(text[end], 0)
             end += 1
         body = text[m.end() : end - 1]
-        copies = (f"{{ const {m[1]} = {i}u;\n{body}}}\n" for i in range(_integer(m[2], known)))
+        copies = (f"{{ const {m[1]} = {i}u;\n{body}}}\n" for i in range(constant(m[2], known)))
         text = text[: m.start()] + "".join(copies) + text[end:]
     return text
 
 
-def _integer(expression: str, known: Mapping[str, int]) -> int:
-    """A constant WGSL expression of + - * / and known names."""
-    words = (re.sub(r"^(\d+)u$", r"\1", w) for w in re.findall(r"\w+|\S", expression))
-    plain = [str(known[w]) if w in known else "//" if w == "/" else w for w in words]
-    if not all(re.fullmatch(r"\d+|[-+*()]|//", w) for w in plain):
-        raise RunError(f"not a constant expression: {expression}")
-    return int(eval(" ".join(plain)))  # digits and operators only, see above
-
-
-def _kind(space: str | None, access: str | None, wgsl_type: str) -> str:
-    if space == "uniform":
-        return "uniform"
-    if space == "storage":
-        return "write" if access == "read_write" else "read"
-    if wgsl_type.startswith("texture_storage"):
-        words = re.split(r"[<>,\s]+", wgsl_type.removeprefix("texture_storage_").replace("_", "-").rstrip(">"))
-        return " ".join(["image", *words])
-    return "texture"
-
-
-@functools.cache
-def load(name: str) -> Kernel:
-    """The kernel in wgsl/<name>.wgsl; `// include: other` lines are replaced by that file."""
-    folder = wgsl_dir()
-
-    def read(stem: str) -> str:
-        return _INCLUDE.sub(lambda m: read(m.group(1)), (folder / f"{stem}.wgsl").read_text())
-
-    source = read(name)
-    return Kernel(name, source, _params_dtype(name, source))
-
-
 @functools.lru_cache(maxsize=4096)
-def _bindings(text: str) -> tuple[Binding, ...]:
-    found = (
-        Binding(int(m[1]), m[4].removeprefix("t_"), _kind(m[2], m[3], m[5].strip())) for m in _BINDING.finditer(text)
-    )
+def _bindings(name: str, text: str) -> tuple[Binding, ...]:
+    text = without_comments(text)
+    found = [Binding(int(m[1]), m[4].removeprefix("t_"), _kind(name, m)) for m in _BINDING.finditer(text)]
+    if len(found) != text.count("@binding") or len({b.index for b in found}) != len(found):
+        lines = [line.strip() for line in text.splitlines() if "@binding" in line]
+        raise RunError(f"kernel {name}: {len(found)} of these bindings are understood: {' '.join(lines)}")
     return tuple(sorted(found, key=lambda b: b.index))
 
 
-def _params_dtype(name: str, source: str) -> np.dtype[np.void] | None:
-    found = _PARAMS.search(source)
-    if not found:
-        return None
-    names, formats, offsets, at = [], [], [], 0
-    body = re.sub(r"//[^\n]*", "", found[1]).strip()
-    for m in _FIELD.finditer(body):
-        kind = re.sub(r"\s*,\s*", ", ", m[2].strip())
-        if kind not in _TYPES:
-            raise RunError(f"kernel {name}: Params.{m[1]} has type {kind}")
-        base, shape = _TYPES[kind]
-        if shape:
-            at = -(-at // 16) * 16
-        names.append(m[1])
-        formats.append((base, shape) if shape else base)
-        offsets.append(at)
-        at += 4 * (int(np.prod(shape)) if shape else 1)
-    size = -(-at // 16) * 16
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
+def _kind(name: str, declared: re.Match[str]) -> str:
+    space, access, wgsl_type = declared[2], declared[3], re.sub(r"\s+", "", declared[5])
+    if space == "uniform" and not access:
+        return "uniform"
+    if space == "storage":
+        return "write" if access == "read_write" else "read"
+    if not space and re.fullmatch(r"texture_2d<[fiu]32>", wgsl_type):
+        return "texture"
+    stored = re.fullmatch(r"texture_storage_(2d|2d_array)<(\w+),(read|write|read_write)>", wgsl_type)
+    if space or not stored:
+        raise RunError(f"kernel {name}: the binding is not understood: {declared[0]}")
+    return f"image {stored[1].replace('_', '-')} {stored[2]} {stored[3].replace('_', '-')}"

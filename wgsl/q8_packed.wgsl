@@ -1,8 +1,0 @@
-// Rows that ready_rows.wgsl has rounded: a vec4 has the four pairs of 8 k, and every row the size of its steps.
-// include: q8_int
-@group(0) @binding(3) var<uniform> t_x: array<vec4<u32>, WINDOW * K / 8>;
-@group(0) @binding(4) var<storage, read> t_sizes: array<f32>;
-
-fn prepare(lane: u32) {}
-
-fn factor(row: u32, square: f32) -> f32 { return t_sizes[params.out_row + row]; }

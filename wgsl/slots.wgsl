@@ -1,3 +1,0 @@
-// SymInts that kernels read for themselves, so that a moving position re-plans nothing.
-@group(0) @binding(1) var<uniform> slots: array<vec4<i32>, 16>;
-fn slot(i: u32) -> u32 { return u32(slots[i >> 2u][i & 3u]); }
