@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeviceError, UsageError
-from .native import ensure_instance
+from .native import check_process, ensure_instance
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # without it Mesa prints a warning on stderr
@@ -55,6 +55,7 @@ def list_adapters(*, gl: bool = True) -> list[Adapter]:
 
     Without `gl`, OpenGL is not looked for on Linux, where it is a separate driver that takes 11 MB.
     """
+    check_process()
     wgpu = load_wgpu()
     if sys.platform == "linux":
         ensure_instance(gl=gl)

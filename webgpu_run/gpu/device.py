@@ -10,6 +10,8 @@ import contextlib
 import logging
 import math
 import os
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +24,7 @@ from ..ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from ..ops.wgsl import Consts, Kernel
 from ..shapes import Array, align
 from .adapters import THREADS, Adapter, load_wgpu, pick
-from .native import Native, RecordedPass, handle
+from .native import Native, RecordedPass, check_process, handle
 
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # Uploads go through staging memory that wgpu never frees: uploading in small parts, few at a time, keeps it small.
@@ -67,6 +69,7 @@ class Device:
         with self._errors("the device can't be opened"):
             self.handle = adapter.handle.request_device_sync(required_features=list(self.features))
             self.native = Native(self.handle)
+        weakref.finalize(self.native, log.removeHandler, self._lost)
         lim = self.handle.limits
         self.limits = Limits(
             max_workgroups=lim["max-compute-workgroups-per-dimension"],
@@ -112,6 +115,11 @@ class Device:
     @property
     def name(self) -> str:
         return f"{self.adapter.name} ({self.adapter.backend})"
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held for a whole call. Devices with other limits that are copies of this one share it."""
+        return self.native.lock
 
     @property
     def overlaps(self) -> bool:
@@ -277,7 +285,8 @@ class Device:
         self.submit(encoder)
 
     def check(self) -> None:
-        """Refuse to go on if the device is lost: a submission to it would abort the process."""
+        """Refuse to go on if the device is lost: a submission to it would abort the process. Also after fork()."""
+        check_process()
         if self._lost.lost:
             raise DeviceError("the device was lost", hint="a driver reset or a long dispatch can cause this; run again")
 

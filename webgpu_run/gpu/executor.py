@@ -53,6 +53,7 @@ class Ticket:
 
     reads: tuple[tuple[int, Dims, Any], ...]  # (tensor, live dims, staging buffer) of each output
     submission: Any
+    turns: int = 1
     commands: Sequence[_Command] = ()  # only if the dispatches are timed
 
 
@@ -82,18 +83,18 @@ class Executor:
         self._node_commands: list[list[_Command]] = [[] for _ in self.graph.nodes]
         self._commands: list[_Command] = []
         self._recorded: list[native.RecordedDispatch] = []
-        self._stale = True
+        self._is_stale = True
         self._pending: dict[int, list[_Command]] = {}
         self._layers: dict[int, int] = {}  # node -> bound layers of its images
         self._pending_layers: dict[int, int] = {}
         self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, first position beyond the bound layers) -> nodes
-        self._staging: dict[tuple[int, int, bool], Any] = {}
+        self._staging: dict[tuple[int, bool], list[Any]] = {}  # free staging buffers by (tensor, several turns)
         self._turns_buffer: Any = None  # slots and inputs of each turn, if a submission has several
-        self._parity = 0
         self._stamps = Stamps(device)
         self.readbacks: tuple[int, ...] = self.graph.output_ids
         self._skipped: frozenset[int] = frozenset()
         self._first = True
+        self._is_half_done = False  # an exception ended `make_ready` while it changed the engine, commands or arena
         # An input that only SymInts are read from is not needed on the device.
         self.device_inputs = {
             v
@@ -105,7 +106,7 @@ class Executor:
     def skip(self, nodes: frozenset[int]) -> None:
         """Omit these nodes from the command stream. No output that is read back may depend on them."""
         if nodes != self._skipped:
-            self._skipped, self._stale = nodes, True
+            self._skipped, self._is_stale = nodes, True
 
     def make_ready(
         self, inputs: Sequence[Array], stats: CallStats, on_device: Collection[int] = (), *, slots: bool = True
@@ -116,7 +117,9 @@ class Executor:
         `write_arena`.
         """
         start, host = time.perf_counter_ns(), host_clock()
-        delta = self.engine.resize(inputs, self._prepare_first if self._first else self.prepare)
+        if self._is_half_done:
+            self._restore()
+        delta = self.engine.resize(inputs, self._prepare_call)
         self.commit()
         if self._first or delta.plans:
             stats.compile_ns += time.perf_counter_ns() - start
@@ -124,7 +127,15 @@ class Executor:
         self._first = False
         self.upload(inputs, stats, on_device)
         self.write_arena(stats, slots=slots)
+        self._is_half_done = False
         return delta
+
+    def _restore(self) -> None:
+        """Undo a `make_ready` that an exception ended after its changes began: back to the state before the first."""
+        self.engine.build()
+        self._first = self._is_stale = True
+        self._layers, self._reaches, self._slots = {}, {}, []
+        self._changed = (0, self.arena.nbytes)
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -148,10 +159,13 @@ class Executor:
         if self.limits.software:
             self._compile([c for commands in self._pending.values() for c in commands])
 
-    def _prepare_first(self, delta: Delta) -> None:
-        """The engine planned every node when it was built; those plans have no commands yet."""
-        plans = {i: delta.plans.get(i, plan) for i, plan in enumerate(self.engine.plans)}
-        self.prepare(Delta(plans, delta.dims, delta.syms))
+    def _prepare_call(self, delta: Delta) -> None:
+        """Prepare for `make_ready`. In the first call no plan has commands yet, also those that build made."""
+        if self._first:
+            plans = {i: delta.plans.get(i, plan) for i, plan in enumerate(self.engine.plans)}
+            delta = Delta(plans, delta.dims, delta.syms)
+        self.prepare(delta)
+        self._is_half_done = True  # the engine commits next
 
     def _compile(self, commands: Sequence[_Command]) -> None:
         """Run each new kernel with zero workgroups: a software driver compiles at the first run, not at creation."""
@@ -182,7 +196,7 @@ class Executor:
             for command in commands:
                 self._write_params(command.params_at, command.step.uniform())
         if self._pending:
-            self._stale = True
+            self._is_stale = True
         self._pending = {}
         slots = self.engine.slot_values()
         if slots != self._slots:
@@ -293,12 +307,12 @@ class Executor:
 
     def commands(self) -> list[_Command]:
         """The commands of the current plans, in execution order."""
-        if self._stale:
+        if self._is_stale:
             self._commands = [
                 c for i, commands in enumerate(self._node_commands) if i not in self._skipped for c in commands
             ]
             self._recorded = [c.handles for c in self._commands]
-            self._stale = False
+            self._is_stale = False
         return self._commands
 
     def execute(self, stats: CallStats, *, timed: bool = False) -> list[Array]:
@@ -311,17 +325,14 @@ class Executor:
         commands, count = self.commands(), len(turns)
         stats.dispatches += len(commands) * count
         source, live = self.resident.source, self.engine.live
-        self._parity ^= 1  # two calls may be in flight, each with its own staging buffers
         reads, outs = [], []
         for v in self.readbacks:
-            dims, key = live[v], (v, self._parity, count > 1)
+            dims, staging = live[v], None
             nbytes = prod(dims) * 4
             if nbytes:
-                if key not in self._staging:
-                    most = prod(self.graph.tensors[v].max_dims) * 4 * (TURNS if count > 1 else 1)
-                    self._staging[key] = device.buffer(most, "readback", read=True)
-                outs.append((source(v), self._staging[key], nbytes))
-            reads.append((v, (count, *dims) if count > 1 else dims, self._staging.get(key)))
+                staging = self._take_staging(v, count > 1)
+                outs.append((source(v), staging, nbytes))
+            reads.append((v, (count, *dims) if count > 1 else dims, staging))
             stats.read_bytes += nbytes * count
         parts: list[native.RecordedPass] = []
         for k, (turn, before) in enumerate(zip(turns, self._write_turns(turns, stats), strict=True)):
@@ -330,11 +341,21 @@ class Executor:
             parts.append((before, self._recorded, after))
         if timed and device.timestamps:
             self._prepare_stamps(stats)
-            return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), commands)
+            return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), 1, commands)
         submission = device.call(*parts)
         if count > 1:
             self._changed = None  # the last turn copied the same slot values to the device
-        return Ticket(tuple(reads), submission)
+        return Ticket(tuple(reads), submission, count)
+
+    def _take_staging(self, v: int, several_turns: bool) -> Any:
+        """A staging buffer for a tensor. It belongs to one ticket until it has been read. If that never happens, or
+        fails half-way, the buffer may be mapped and is never used again.
+        """
+        free = self._staging.setdefault((v, several_turns), [])
+        if free:
+            return free.pop()
+        most = prod(self.graph.tensors[v].max_dims) * 4 * (TURNS if several_turns else 1)
+        return self.device.buffer(most, "readback", read=True)
 
     def _write_turns(self, turns: Sequence[Turn], stats: CallStats) -> list[list[native.Copy]]:
         """Upload the slots and inputs of all turns in one write, and return the copies that each turn begins with."""
@@ -359,10 +380,12 @@ class Executor:
     def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
         """Wait for a submitted call and return its outputs."""
         start, host = time.perf_counter_ns(), host_clock()
-        outs = [
-            self.device.read_mapped(staging, ticket.submission, np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype]), dims)
-            for v, dims, staging in ticket.reads
-        ]
+        outs = []
+        for v, dims, staging in ticket.reads:
+            dtype = np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype])
+            outs.append(self.device.read_mapped(staging, ticket.submission, dtype, dims))
+            if staging is not None:
+                self._staging[v, ticket.turns > 1].append(staging)
         if not outs:
             self.device.wait()
         stats.wait_ns += time.perf_counter_ns() - start

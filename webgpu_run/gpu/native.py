@@ -10,10 +10,14 @@ Ctrl-C interrupts.
 from __future__ import annotations
 
 import functools
+import os
 import queue
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+from ..errors import DeviceError
 
 Copy = tuple[Any, int, Any, int, int]  # source buffer and offset, target buffer and offset, bytes
 Staging = tuple[tuple[Any, Any, Any], ...]  # copies from rows of a buffer to layers of a texture
@@ -46,21 +50,81 @@ def instance() -> Any:
     return _helpers._the_instance
 
 
+_was_forked = False
+
+
+def check_process() -> None:
+    """Refuse to use wgpu in a child of fork(): the driver's threads exist only in the parent, and a call would hang."""
+    if _was_forked:
+        raise DeviceError(
+            "the GPU was in use before fork(), so this child process can't use it",
+            hint='start processes with multiprocessing.get_context("spawn"), or fork before the first model is loaded',
+        )
+
+
+def _after_fork() -> None:
+    global _was_forked
+    _was_forked = _was_forked or instance() is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Mapping:
+    """The map request that is being waited for, and its result. The callback of an abandoned request is ignored."""
+
+    def __init__(self) -> None:
+        self.serial, self.status, self.done = 0, 0, threading.Event()
+
+    def begin(self) -> int:
+        self.serial += 1
+        self.status = 0
+        self.done.clear()
+        return self.serial
+
+    def set(self, serial: int, status: int) -> None:
+        if serial == self.serial:
+            self.status = status
+            self.done.set()
+
+
+_Requests = queue.SimpleQueue[tuple[Any, Any, threading.Lock] | None]
+
+
+def _serve(poll: Any, requests: _Requests) -> None:
+    """Wait for submissions, one after another; ends at None."""
+    while request := requests.get():
+        device, submission, done = request
+        poll(handle(device), True, submission)
+        done.release()
+        del request, device, submission  # the device may be released while this thread waits for the next request
+
+
 class Native:
-    """The device's queue, and the thread that waits for it."""
+    """The device's queue, and the thread that waits for it, which ends with this object."""
 
     def __init__(self, device: Any) -> None:
         from wgpu.backends.wgpu_native import ffi, lib
         from wgpu.backends.wgpu_native._api import libf  # the functions of `lib`, with errors raised
 
         self._ffi, self._lib, self._libf = ffi, lib, libf
+        self.lock = threading.RLock()  # held for a whole call: threads that share the device wait for each other
+        self._wrapped = device
         self._device, self._queue = handle(device), handle(device.queue)
-        self._asked: queue.SimpleQueue[tuple[Any, threading.Lock]] = queue.SimpleQueue()
-        self._status, self._mapped = 0, threading.Event()
-        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._on_mapped)
+        self._mapping = mapping = _Mapping()
+
+        def on_mapped(status: int, message: Any, serial: Any, unused: Any) -> None:
+            mapping.set(int(ffi.cast("uintptr_t", serial)), status)
+
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", on_mapped)
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
         self._info.mode, self._info.callback = lib.WGPUCallbackMode_AllowProcessEvents, self._callback
-        threading.Thread(target=self._serve, daemon=True, name="waiter").start()
+        self._requests: _Requests = queue.SimpleQueue()
+        # The thread has no reference to this object, which would keep it and the device alive.
+        waiter = threading.Thread(target=_serve, args=(lib.wgpuDevicePoll, self._requests), daemon=True, name="waiter")
+        waiter.start()
+        weakref.finalize(self, self._requests.put, None)
 
     def submit(self, *commands: Any) -> Any:
         """Submit command buffers and all writes made so far. Returns the submission index, for `until`."""
@@ -136,29 +200,22 @@ class Native:
         """Block until this submission is done, or all submissions are."""
         done = threading.Lock()
         done.acquire()
-        self._asked.put((self._ffi.NULL if submission is None else submission, done))
+        self._requests.put((self._wrapped, self._ffi.NULL if submission is None else submission, done))
         done.acquire()
 
     def read(self, buffer: Any, nbytes: int, submission: Any) -> bytes:
-        """The first bytes of a mappable buffer that this submission wrote."""
-        self._status = 0
-        self._mapped.clear()
+        """The first bytes of a staging buffer that this submission wrote.
+
+        If this raises, the buffer may be mapped or waiting to be: it must not be used again.
+        """
+        mapping = self._mapping
+        self._info.userdata1 = self._ffi.cast("void *", mapping.begin())
         self._libf.wgpuBufferMapAsync(buffer._internal, self._lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
         self.until(submission)
-        self._mapped.wait(LATE)
-        if self._status != self._lib.WGPUMapAsyncStatus_Success:
-            raise RuntimeError(f"a buffer can't be read (status {self._status})")
+        mapping.done.wait(LATE)
+        if mapping.status != self._lib.WGPUMapAsyncStatus_Success:
+            raise RuntimeError(f"a buffer can't be read (status {mapping.status})")
         pointer = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
         data = bytes(self._ffi.buffer(pointer, nbytes))
         self._libf.wgpuBufferUnmap(buffer._internal)
         return data
-
-    def _on_mapped(self, status: int, message: Any, first: Any, second: Any) -> None:
-        self._status = status
-        self._mapped.set()
-
-    def _serve(self) -> None:
-        while True:
-            submission, done = self._asked.get()
-            self._lib.wgpuDevicePoll(self._device, True, submission)
-            done.release()

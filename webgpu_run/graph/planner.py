@@ -45,6 +45,12 @@ class Engine:
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
         self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
+        self.build()
+
+    def build(self) -> None:
+        """Plan every node at its largest shapes, as if no call had been made."""
+        graph = self.graph
+        self.live, self.syms, self.plans, self._unchecked = dict(self._declared), {}, [], True
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
         self.plans = [first.plans[i] for i in range(len(graph.nodes))]
         self.live.update(first.dims)

@@ -38,6 +38,7 @@ class Decoder:
         self.ahead = model.device.overlaps if ahead is None else ahead
         self._chosen: deque[Token] = deque()
         self._queued: Started | None = None  # its first step takes the last id of the submission before it
+        self._position = -1  # where the next of them starts; unknown while a step is being made
         self._free_ns = 0  # when the last submission that was read had ended
         self._step_ns = 0  # time per step in it
 
@@ -48,6 +49,9 @@ class Decoder:
 
         Up to `left` further steps may be run before this id is known here: each takes the id the device just chose.
         """
+        if position != self._position:  # a step was interrupted after it had been read
+            self.settle()
+        self._position = -1
         if not self._chosen:
             # A queued submission starts when the previous one ends.
             start = self._free_ns if self._queued else time.perf_counter_ns()
@@ -63,7 +67,9 @@ class Decoder:
             stats = started.stats.share(len(ids))
             for k, chosen in enumerate(ids):
                 self._chosen.append(Token(chosen, start + k * self._step_ns, self._step_ns, stats))
-        return self._chosen.popleft()
+        first = self._chosen.popleft()
+        self._position = position + 1
+        return first
 
     def settle(self) -> None:
         """Discard steps that turned out not to be needed. The cache rows they wrote lie beyond the current position."""

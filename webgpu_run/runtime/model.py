@@ -72,10 +72,11 @@ class Model:
         engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         _check_kv(engines, kv)
         budget.check(engines, self.device.limits, self.device.max_buffer)
-        self.runners = [
-            Runner(delegate, self.device, progress=progress, engine=engine)
-            for delegate, engine in zip(self.method.delegates, engines, strict=True)
-        ]
+        with self.device.lock:
+            self.runners = [
+                Runner(delegate, self.device, progress=progress, engine=engine)
+                for delegate, engine in zip(self.method.delegates, engines, strict=True)
+            ]
         self._tables = dict(self._picks())
         self._was_one_token = False  # whether the last step had a single token
         self._last_started: Started | None = None
@@ -100,11 +101,14 @@ class Model:
     def run(self, inputs: Sequence[Any], *, timed: bool = False) -> list[Array]:
         """Run the method once. `stats` then says where the time went."""
         start = host_clock()
-        self.stats, self._id_on_device = (stats := CallStats()), None
-        arrays = self._checked(inputs)
-        out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
-        stats.host_ns += host_clock() - start
-        return out
+        self.device.check()
+        with self.device.lock:
+            arrays = self._checked(inputs)
+            self.stats = stats = CallStats()
+            self._id_on_device = self._last_started = None
+            out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
+            stats.host_ns += host_clock() - start
+            return out
 
     @property
     def chooses(self) -> bool:
@@ -130,28 +134,33 @@ class Model:
         the id of the step before it.
         """
         start = host_clock()
-        stats = CallStats()
-        from_device = ids is None or list(ids) == [self._id_on_device]
-        inputs = [_PLACEHOLDER if from_device else np.asarray([ids]), np.asarray([position])]
-        tokens, at = inputs if from_device and self._was_one_token else self._checked(inputs)
-        steps = [(tokens, at + k, choice) for k, choice in enumerate(words)]
-        ticket = self.runners[0].start(steps, stats, from_device=from_device, timed=timed)
-        self._was_one_token, self._id_on_device = (
-            inputs[0].shape == _PLACEHOLDER.shape,
-            None,
-        )  # the new id is not known yet
-        stats.host_ns += host_clock() - start
-        self._last_started = Started(ticket, stats, len(words))
-        return self._last_started
+        self.device.check()
+        with self.device.lock:
+            from_device = ids is None or list(ids) == [self._id_on_device]
+            if ids is None and self._last_started is None:
+                raise UsageError("no step is queued whose id could be taken: another call has run since")
+            self._id_on_device = self._last_started = None
+            stats = CallStats()
+            inputs = [_PLACEHOLDER if from_device else np.asarray([ids]), np.asarray([position])]
+            tokens, at = inputs if from_device and self._was_one_token else self._checked(inputs)
+            steps = [(tokens, at + k, choice) for k, choice in enumerate(words)]
+            ticket = self.runners[0].start(steps, stats, from_device=from_device, timed=timed)
+            self._was_one_token = inputs[0].shape == _PLACEHOLDER.shape
+            stats.host_ns += host_clock() - start
+            self._last_started = Started(ticket, stats, len(words))
+            return self._last_started
 
     def finish(self, started: Started) -> list[int]:
         """Wait for started steps, and return the ids they chose."""
         start = host_clock()
-        self.stats = stats = started.stats
-        chosen: list[int] = self.runners[0].executor.collect(started.ticket, stats)[0].reshape(-1).tolist()
-        self._id_on_device = chosen[-1] if started is self._last_started else None
-        stats.host_ns += host_clock() - start
-        return chosen
+        self.device.check()
+        with self.device.lock:
+            self.stats = stats = started.stats
+            chosen: list[int] = self.runners[0].executor.collect(started.ticket, stats)[0].reshape(-1).tolist()
+            if started is self._last_started:
+                self._id_on_device = chosen[-1]
+            stats.host_ns += host_clock() - start
+            return chosen
 
     @property
     def cache_nbytes(self) -> int:
@@ -160,9 +169,11 @@ class Model:
 
     def reset(self) -> None:
         """Empty the KV caches."""
-        for runner in self.runners:
-            runner.executor.reset()
-        self.interpreter.reset()
+        self.device.check()
+        with self.device.lock:
+            for runner in self.runners:
+                runner.executor.reset()
+            self.interpreter.reset()
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
         specs = self.inputs
