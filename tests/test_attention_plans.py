@@ -1,4 +1,4 @@
-"""The dispatches of attention at shapes of real models, field by field: what they must be, worked out a second time."""
+"""The dispatches of attention at the shapes of real models: every field equals an independent computation."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def test_compare(run: tuple[Result, Path], tmp_path: Path) -> None:
 
 @GROUP
 def test_compare_of_single_samples(run: tuple[Result, Path], tmp_path: Path) -> None:
-    """There is no interval, so nothing is held against B; rows without a partner are named."""
+    """A single sample has no interval, so B cannot fail. Rows that only one file has are named."""
     a, b = tmp_path / "a.json", tmp_path / "b.json"
     rows = steady(run)
     a.write_text(json.dumps(rows))

@@ -13,7 +13,7 @@ from helpers.command import HERE, Result, execute
 
 ROOT = HERE.parent
 MODEL = ROOT / "webgpu_run" / "bundled" / "model.pte"
-TURNS = 60  # so many that no neighbour on the machine hides it
+TURNS = 60  # slow enough to be seen on a busy machine
 LOOP = "  for (var b = split; b < BLOCKS; b += SPLITS) {\n"
 AFTER = "  if (SPLITS > 1) {\n    let part = joined("
 

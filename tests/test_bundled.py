@@ -1,4 +1,4 @@
-"""The bundled model: the eager model's logits, its greedy tales word for word, and the tales that it learned from."""
+"""The bundled model: the eager model's logits, its greedy text word for word, and the tales it was trained on."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_chat_on_a_terminal(model: Path) -> None:
 
 
 def test_commands_of_a_chat(model: Path) -> None:
-    """Never a reply; what is no command is told so."""
+    """A command is never sent to the model. An unknown command is an error."""
     then = [("/help, /reset, /exit; Ctrl-C ends a reply", "/help\n"), ("/exit   end the chat", "/rest now\n")]
     code, seen = on_terminal(model, "--chat", then=[*then, ("no such command: /rest;", "/exit\n")])
     assert code == 0

@@ -1,4 +1,4 @@
-"""What a run shows of itself: resizes, timings, a timeline, checks. Real processes, real files."""
+"""What a run reports: resizes, timings, a timeline, checks. Real processes, real files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command's manners: help that is quick, errors in one line, exit codes, a closed pipe."""
+"""How the command behaves: quick help, errors in one line, exit codes, a closed pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode steps that go together in one submission give what they give one by one."""
+"""Decode steps in one submission give the same ids as steps in submissions of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches the device: command streams, uniforms, uploads, memory."""
+"""What the executor sends to the device: command streams, uniforms, uploads, memory."""
 
 from __future__ import annotations
 

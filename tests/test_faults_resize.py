@@ -1,4 +1,4 @@
-"""A resize or a call that fails at its k-th step, for every k: the graph is as it was, and the next call is right."""
+"""A resize or a call that fails at its k-th step, for every k: the graph is unchanged, and the next call is right."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_round_rows() -> None:
 
 
 def test_fold_rounding() -> None:
-    """Nothing is left of it, and every linear rounds its own rows: as many calls as the same model has without."""
+    """No rounding is left as a call of its own, because every linear rounds its own rows."""
     (vk,) = graphs_of("tiny_8da4w")
     whole = fuse.fuse(vk, LIMITS)
     assert names(whole) == names(fuse.fuse(graphs_of("tiny_dyn")[0], LIMITS))

@@ -1,4 +1,4 @@
-"""Real files against the eager logits of the same weights: every call, then the same calls in other orders."""
+"""Real files: the logits of every call equal the eager model's, also when the calls come in another order."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_kind_as_written(name: str, device: Device) -> None:
     """The same without fusion: the ops as the exporter spells them.
 
     Where rows are rounded to 8 bits, one early rounding that goes the other way is in the cache for all calls after it:
-    there each op is held against its reference instead.
+    there each op is compared with its reference instead.
     """
     found = measure(open_kind(name, device, fuse=False), golden(name)[:11])
     assert found.relative <= KINDS[name].limit, found

@@ -1,4 +1,4 @@
-"""Every case of every op on the adapter: right, resized == built so, nothing past the live extent touched."""
+"""Every case of every op on the adapter: right numbers, resized == freshly built, no write past the live extent."""
 
 from __future__ import annotations
 

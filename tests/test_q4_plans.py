@@ -1,4 +1,4 @@
-"""The dispatches of 4-bit linears, field by field, over more shapes than are worth running."""
+"""The dispatches of 4-bit linears, field by field, for more shapes than there is time to run."""
 
 from __future__ import annotations
 

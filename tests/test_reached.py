@@ -1,4 +1,4 @@
-"""Memory that no call has reached is not bound, so the driver never clears it; what is reached is bound in time."""
+"""Cache layers that no call has reached are not bound, so the driver never clears them. They are bound when needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""8-bit rows times 4-bit weights in integers: exact at the ends of both ranges, where half a word is nearly full."""
+"""8-bit rows times 4-bit weights in integers: exact at the ends of both ranges, where a 16-bit sum is nearly full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of a token: the host's integers against softmax in float64, and the device's against the host's."""
+"""The choice of a token: the host's integer arithmetic agrees with softmax in float64, and the device with the host."""
 
 from __future__ import annotations
 

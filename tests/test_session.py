@@ -64,7 +64,7 @@ def test_ids_chosen_by_the_device_are_those_of_the_logits(model: Model, sampler:
 
 
 def test_how_to_choose_is_asked_anew_every_time(model: Model) -> None:
-    """One model, replies one after another by turns: each is as if it were alone, and reads four bytes a step."""
+    """Replies alternate on one model: each is the same as alone, and reads back four bytes per step."""
     samplers = [Sampler(), Sampler(1.5, seed=1), Sampler(1.5, seed=2), Sampler(1.5, 40, 0.9, seed=1)]
     alone = [said(Session(model, ahead=True), sampler=s) for s in samplers]
     assert len({tuple(ids) for ids in alone}) == len(samplers)

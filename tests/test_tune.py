@@ -1,4 +1,4 @@
-"""Tuning: what is chosen from times, what is remembered, and files that are not what they should be."""
+"""Tuning: the choice from measured times, the cache on disk, and corrupt cache files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the tests share: cases, checks that the mutation run calls too, damaged files, and the commands as processes."""
+"""Code that tests and tools share: test cases, checks of plans and runs, damaged files, and commands as processes."""

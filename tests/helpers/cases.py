@@ -1,4 +1,4 @@
-"""Test cases beyond those that ops carry: primes, batches, odd counts, other dtypes, and data that reaches edges."""
+"""Test cases beyond those in the ops' own files: primes, batches, odd counts, other dtypes, and data at the edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command as a user runs it: a real process, its exit code, both streams, its time and peak memory."""
+"""`webgpu-run` as a real process: its exit code, both streams, its time and its peak memory."""
 
 from __future__ import annotations
 

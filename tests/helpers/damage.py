@@ -1,4 +1,4 @@
-"""Finds the place of a field in a written file, so that tests can damage exactly that."""
+"""Finds the bytes of a field in a written file, so that a test can damage exactly this field."""
 
 from __future__ import annotations
 

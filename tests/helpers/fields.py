@@ -1,7 +1,7 @@
-"""What the dispatches of an op must be, worked out a second time from its shapes and attributes.
+"""An independent computation of every field of an op's dispatches, from its shapes and attributes.
 
-Checks of numbers can't see a field that makes no difference to them: one loop too many over a dim of 1, a bound that
-the grid keeps anyway, a constant of a form not taken. `check` can: it knows each field of each dispatch.
+A run cannot see a field that does not change the numbers: one loop too many over a dim of 1, a bound that the grid
+keeps anyway, a constant of a branch not taken. `check` compares each field of each dispatch.
 """
 
 from __future__ import annotations

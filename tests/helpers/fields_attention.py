@@ -1,4 +1,4 @@
-"""What the dispatches of attention, rotary embeddings and cache writes must be, worked out a second time."""
+"""An independent computation of the dispatches of attention, rotary embeddings and cache writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What copies of elements must be, worked out a second time: numpy's own views say where each element is."""
+"""An independent computation of copies: the strides of numpy's own views say where each element is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Want:
     groups: int = 0
     lanes: int = 0
     consts: dict[str, int] = field(default_factory=dict)
-    window: tuple[int, int] | None = None  # offset and bytes of what is bound, where that is not all of it
+    window: tuple[int, int] | None = None  # offset and size in bytes of the bound part; None: the whole buffer
 
 
 def up(a: int, b: int) -> int:

@@ -1,4 +1,4 @@
-"""What the dispatches of 4-bit linears must be, field by field, worked out a second time from their shapes."""
+"""An independent computation of every field of the dispatches of 4-bit linears, from their shapes."""
 
 from __future__ import annotations
 

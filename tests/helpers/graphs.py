@@ -1,4 +1,4 @@
-"""Small VkGraphs made in Python: chains as an exporter would write them, and what tests do with a runner."""
+"""Small graphs built in Python as an exporter would write them, and access to the buffers of a runner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def run(runner: Runner, inputs: Sequence[Array]) -> list[Array]:
 
 
 def unread(count: int) -> Array:
-    """What inputs hold where nothing may be read: of both signs, so that neither a largest nor a smallest hides it."""
+    """The sentinel of inputs. It has both signs, so that neither a maximum nor a minimum can hide it."""
     return np.where(np.arange(count) % 2, np.float32(2.3e29), np.float32(-2.3e29))
 
 
 def fill(runner: Runner) -> None:
-    """Put a sentinel into every buffer that holds no constant, scratch included; inputs get one of their own, so that
-    a copy of it past an output's end is seen."""
+    """Fill every buffer that holds no constant with a sentinel, scratch included. Inputs have a sentinel of their own,
+    so that it is seen when a kernel copies it past the end of an output."""
     graph, executor = runner.graph, runner.executor
     buffers = [b for root, b in executor.buffers.items() if graph.tensors[root].constant < 0]
     resident = executor.resident

@@ -1,4 +1,4 @@
-"""Every kind of language-model file: its fixture, what it stands for, and how it compares with the eager model."""
+"""The kinds of language-model files: a fixture per kind, and its logits compared with the eager model's."""
 
 from __future__ import annotations
 

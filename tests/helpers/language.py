@@ -1,4 +1,4 @@
-"""Folders with a small language model, a tokenizer of its size and a chat template; and the command on a terminal."""
+"""Folders with a small language model, its tokenizer and a chat template; `webgpu-run` on a terminal."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ def _own_terminal() -> None:
 def on_terminal(
     *args: str | Path, columns: int = 80, typed: str = "", then: Sequence[tuple[str, str]] = (), **more: str
 ) -> tuple[int, str]:
-    """Exit code and all that appeared on a terminal of this width. Of `then` each has what to wait for and to type."""
+    """Run on a terminal of this width: exit code, and everything that appeared.
+
+    `then` has pairs: a text to wait for, and what to type when it has appeared.
+    """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     clean = {k: v for k, v in environment(TERM="xterm", **more).items() if k not in ("COLUMNS", "LINES")}

@@ -1,4 +1,4 @@
-"""What must hold for a case of an op, as plain functions: tests call them, and so does the mutation run."""
+"""The checks of a case of an op, as plain functions: called by the tests and by tests/tools/mutate_plans.py."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def check_numbers(op: Op, case: Case, runner: Runner, one: Single, live: Live) -
 
 
 def check_untouched(runner: Runner, *, silent: bool = False) -> None:
-    """Inputs and outputs hold the sentinel past their live extent, and outputs none of it before."""
+    """Past their live extent inputs and outputs still hold the sentinel. Before it, no output element does."""
     graph = runner.graph
     inputs = {v for v, t in graph.tensors.items() if t.root in graph.input_ids}
     for v in (*graph.input_ids, *graph.output_ids):

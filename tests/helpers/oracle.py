@@ -1,4 +1,4 @@
-"""Plans made in the simplest way: every node, in order, from nothing. What the resize engine must agree with."""
+"""The simplest resize engine: plans every node in order, from nothing. The real engine must agree with it."""
 
 from __future__ import annotations
 

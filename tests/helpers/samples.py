@@ -1,4 +1,4 @@
-"""Small programs made without an exporter, and the plain form in which two programs are compared."""
+"""Small programs built without an exporter, and a form in which two programs can be compared."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def add_program(**changes: Any) -> Program:
 
 
 def every_kind() -> Program:
-    """A program that has every kind of value, instruction and constant there is."""
+    """A program with every kind of value, instruction and constant."""
     values = (
         None,
         True,

@@ -1,6 +1,6 @@
-"""Holds our reader and writer against ExecuTorch's own, for the fixtures and any files given.
+"""Compare our reader and writer with ExecuTorch's own, for the fixtures and any files given.
 
-What we read from a file is what its deserializer reads; what we write its runtime loads, with its full verification.
+We must read what its deserializer reads, and its runtime must load what we write, with full verification.
 Needs an environment with executorch, flatbuffers and numpy: python tests/tools/check_with_executorch.py [FILE.pte...]
 """
 

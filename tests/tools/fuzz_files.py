@@ -66,7 +66,7 @@ class Runs:
                     dims = spec.dims if spec.dynamism == "static" else tuple(min(d, rows) for d in spec.dims)
                     if np.prod(dims, dtype=np.float64) > 1 << 24:
                         return "too large to run"
-                    inputs.append(np.zeros(dims, spec.dtype if spec.dtype != "bfloat16" else "float32"))
+                    inputs.append(np.zeros(dims, spec.dtype if spec.dtype in np.sctypeDict else "float32"))
                 model.run(inputs)
         except RunError as error:
             return f"read, then {type(error).__name__}"

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Change one field of every op's plans at a time, and see that a check of that op's cases fails.
 
-    python tests/tools/mutate_plans.py [--runs] [OP ...]    by default every op; a row an op, and what survived
+    python tests/tools/mutate_plans.py [--runs] [OP ...]    by default every op; prints one row per op
 
-A mutant gets one field of every plan of an op wrong: an output dim, a uniform or one element of it, a constant, one
-axis of a grid, the route, a bound, how far caches are bound, a window, a dispatch left out; by one more, one less, or
-by what it is at the largest shape ("stale": the field that a resize forgot). A uniform that the kernel's text does not
-read is no field of it. Checks are the functions that the tests call, in one process: those of plans alone (resized ==
-built, each field worked out a second time), then, where these see nothing or with --runs, those that run the op
-(numbers, sentinels, minimal grids). With --runs a row also counts what the runs kill by themselves, and what they do
-not see is named. Each op is tried for every kind of machine that it has other plans for.
+A mutant changes one field in every plan of an op: an output dim, a uniform or one of its elements, a constant, one
+axis of a grid, the route, a bound, how far caches are bound, a window, a missing dispatch. The change is +1, -1, or the
+value at the largest shape ("stale": the field that a resize forgot). Uniforms that the kernel's text does not read are
+left out. The checks are the functions that the tests call, in one process: first those of plans alone (resized ==
+built, and an independent computation of each field), then, if these see nothing or with --runs, those that run the op
+(numbers, sentinels, minimal grids). With --runs a row also counts the mutants that runs alone kill, and names those
+that they do not. Each op is tried for every kind of machine for which it has different plans.
 """
 
 from __future__ import annotations

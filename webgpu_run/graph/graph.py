@@ -95,6 +95,9 @@ class Graph:
                 if value.dtype not in GPU_DTYPE:
                     raise UnsupportedError(f"value {i} is a {value.dtype} tensor, which no kernel takes")
                 self.tensors[i] = GraphTensor(i, value.dtype, value.dims, i, value.constant_id)
+        for v in (*vk.input_ids, *vk.output_ids):
+            if v not in self.tensors:
+                raise UnsupportedError(f"{self.name(v)} of the graph is {_kind(vk.values[v])}, expected a tensor")
         self.slots: dict[int, int] = {}  # SymInt value id -> slot
         self.fixed_slots: dict[int, int] = {}  # constant number -> slot
         self._keys: dict[Any, int] = {}
