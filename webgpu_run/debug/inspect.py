@@ -12,6 +12,7 @@ from ..formats.pte import Delegate, DelegateCall, EValue, Instruction, KernelCal
 from ..formats.vkgraph import SymInt, ValueList, VkGraph, VkTensor
 from ..formats.vkgraph_reader import tensor_nbytes
 from ..graph import budget
+from ..graph.boundary import graph_errors
 from ..graph.lower import planned
 from ..ops.limits import Limits
 from ..runtime import support as checks
@@ -175,7 +176,7 @@ def _method(method: Method, limits: Limits) -> MethodReport:
         outputs=tuple(_port(method.values[i]) for i in method.outputs),
         steps=tuple(_step(step, method, known) for step in method.instructions),
         kernels=_counts(kernels, known),
-        delegates=tuple(_delegate(delegate, limits) for delegate in method.delegates),
+        delegates=tuple(_delegate(delegate, limits, can_run=problem is None) for delegate in method.delegates),
         problem=problem,
         notes=checks.notes(method),
     )
@@ -201,7 +202,7 @@ def _counts(names: Counter[str], known: Mapping[str, Any]) -> tuple[OpCount, ...
     return tuple(sorted(rows, key=lambda row: (-row.count, row.name)))
 
 
-def _delegate(delegate: Delegate, limits: Limits) -> DelegateReport:
+def _delegate(delegate: Delegate, limits: Limits, *, can_run: bool) -> DelegateReport:
     options = {key: _option(value) for key, value in delegate.compile_specs}
     graph = delegate.graph
     if graph is None:
@@ -213,7 +214,7 @@ def _delegate(delegate: Delegate, limits: Limits) -> DelegateReport:
         values=len(graph.values),
         symints=sum(isinstance(value, SymInt) for value in graph.values),
         ops=_counts(Counter(call.name for call in graph.chain), checks.known_ops()),
-        memory=_memory(delegate, limits),
+        memory=_memory(delegate, limits) if can_run else None,
         largest=max(tensors, key=lambda tensor: tensor.nbytes, default=None),
     )
 
@@ -254,7 +255,8 @@ def bindings(graph: VkGraph) -> tuple[TensorUse, ...]:
 def _memory(delegate: Delegate, limits: Limits) -> MemoryNeed | None:
     """The memory that the delegate needs; None if it cannot run."""
     try:
-        return MemoryNeed(**budget.needed(planned(delegate, limits), limits))
+        with graph_errors("the graph"):
+            return MemoryNeed(**budget.needed(planned(delegate, limits), limits))
     except RunError:
         return None
 

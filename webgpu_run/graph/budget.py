@@ -12,6 +12,7 @@ from ..ops.limits import Limits
 from ..ops.plan import Step
 from ..ops.spec import Resource
 from ..shapes import ITEMSIZE, prod
+from .boundary import graph_errors
 from .graph import Graph, Node
 from .memory import Memory
 from .planner import Engine
@@ -61,7 +62,10 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
                 continue  # an activation, or a cache: its constant in the file only gives its dims
             key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
             weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
-        owned = node.op.resources(node.args_at({}), limits) if node.op.resources else {}
+        owned: Mapping[str, Resource] = {}
+        if node.op.resources:
+            with graph_errors(f"{node.op.name} (node {node.index})"):
+                owned = node.op.resources(node.args_at({}), limits)
         for name, resource in owned.items():
             if resource.state:
                 caches += resource.nbytes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ..formats.vkgraph import VkGraph
 from ..ops.limits import Limits
+from .boundary import graph_errors
 from .calls import has_all_arguments
 from .passes.attention import fuse_attention, fuse_projection
 from .passes.linears import fuse_norm, fuse_residual, fuse_siblings, fuse_swiglu
@@ -39,6 +40,7 @@ def fuse(vk: VkGraph, limits: Limits, passes: Iterable[Pass] = PASSES) -> VkGrap
     if not all(map(has_all_arguments, vk.chain)):
         return vk
     g = Rewrite(vk)
-    for run in passes:
-        run(g, limits)
+    with graph_errors(g.place):
+        for run in passes:
+            run(g, limits)
     return g.finish()

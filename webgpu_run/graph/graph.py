@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedError
+from ..errors import RunError, ShapeError, UnsupportedError
 from ..formats.source import Span
 from ..formats.vkgraph import BoolList, DoubleList, IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 from ..ops.spec import Args, Op, load_all
-from ..shapes import Array, Dims
+from ..shapes import Array, Dims, prod
+from .boundary import PROVOKED, graph_error
 
 # The device computes in 32 bits: narrower tensors are widened. Constants keep their dtype until they are packed.
 GPU_DTYPE = {
@@ -24,6 +25,9 @@ GPU_DTYPE = {
     "uint8": "int32",
     "bool": "int32",
 }
+
+
+MAX_ELEMENTS = 1 << 30  # of an activation: 4 GiB on the device, which is also the largest binding that WebGPU can name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class Graph:
             if isinstance(value, VkTensor):
                 if value.dtype not in GPU_DTYPE:
                     raise UnsupportedError(f"value {i} is a {value.dtype} tensor, which no kernel takes")
+                if value.constant_id < 0 and prod(value.dims) > MAX_ELEMENTS:
+                    raise ShapeError(f"value {i} has dims {list(value.dims)}, over {MAX_ELEMENTS:,} elements")
                 self.tensors[i] = GraphTensor(i, value.dtype, value.dims, i, value.constant_id)
         for v in (*vk.input_ids, *vk.output_ids):
             if v not in self.tensors:
@@ -103,7 +109,12 @@ class Graph:
         self._keys: dict[Any, int] = {}
         self.nodes: list[Node] = []
         for index, call in enumerate(vk.chain):
-            self.nodes.append(self._bind(index, call, registry[call.name]))
+            try:
+                self.nodes.append(self._bind(index, call, registry[call.name]))
+            except RunError:
+                raise
+            except PROVOKED as error:
+                raise graph_error(f"{call.name} (node {index})", error) from error
         self.readers: dict[int, list[int]] = {}
         for node in self.nodes:
             for v in {*node.tensors.values(), *node.syms.values(), *_shape_syms(node.attrs)}:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 
 from .graph import Graph
+
+MAX_CHOICES = 64  # buffers that a tensor tries before it gets one of its own
 
 
 class Memory:
@@ -16,7 +19,8 @@ class Memory:
 
     def __init__(self, graph: Graph, sizes: Mapping[int, int]) -> None:
         ends = (*graph.input_ids, *graph.output_ids)
-        alive = {graph.tensors[v].root: (-1, len(graph.nodes)) for v in ends if v in graph.tensors}
+        always = (-1, len(graph.nodes))
+        alive = {graph.tensors[v].root: always for v in ends if v in graph.tensors}
         for node in graph.nodes:
             for v in (*node.tensors.values(), *node.outs):
                 if v in graph.tensors:
@@ -24,14 +28,34 @@ class Memory:
                     alive[graph.tensors[v].root] = first, max(last, node.index)
         self.place: dict[int, int] = {}  # root -> buffer
         self.sizes: list[int] = []
-        busy: list[list[tuple[int, int]]] = []  # per buffer: (first node, last node) of its tensors
         roots = [root for root in alive if graph.tensors[root].constant < 0]
+        shared: list[_Buffer] = []  # that are free at some time
         for root in sorted(roots, key=lambda r: (-sizes[r], r)):
-            start, end = alive[root]
-            free = (b for b, spans in enumerate(busy) if all(end < first or last < start for first, last in spans))
-            b = next(free, len(busy))
-            if b == len(busy):
-                busy.append([])
+            first, last = alive[root]
+            free = (buffer for buffer in shared[:MAX_CHOICES] if buffer.is_free(first, last))
+            buffer = next(free, None)
+            if buffer is None:
+                buffer = _Buffer(len(self.sizes))
                 self.sizes.append(sizes[root])
-            busy[b].append((start, end))
-            self.place[root] = b
+                if (first, last) != always:
+                    shared.append(buffer)
+            buffer.take(first, last)
+            self.place[root] = buffer.index
+
+
+class _Buffer:
+    """When a buffer is in use: spans of nodes that do not overlap, in order."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def is_free(self, first: int, last: int) -> bool:
+        at = bisect.bisect_right(self._firsts, last)
+        return at == 0 or self._lasts[at - 1] < first
+
+    def take(self, first: int, last: int) -> None:
+        at = bisect.bisect(self._firsts, first)
+        self._firsts.insert(at, first)
+        self._lasts.insert(at, last)

@@ -105,6 +105,7 @@ def matches(g: Rewrite, pattern: Call) -> Iterator[Match]:
     for index, call in enumerate(g.chain):
         if call is None or call.name not in pattern.ops:
             continue
+        g.current = index
         for bound in _call(g, pattern, index, {}):
             match = Match(g, pattern, bound)
             if g.chain[index] is call and match.is_exclusive():

@@ -17,7 +17,10 @@ from ..ops.limits import Limits
 from ..ops.plan import Plan
 from ..ops.spec import Args
 from ..shapes import Array, Dims
+from .boundary import PROVOKED, graph_error
 from .graph import Graph, Node, Sym
+
+MAX_DISPATCHES = 100_000  # in all plans of a graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Engine:
         self._bounds: dict[tuple[int, int], str] = {}
         self._bounds_unchecked = True  # until the first call compares the positions with their bounds
         self._symint_nodes = {n.outs[0]: n.index for n in graph.nodes if n.op.out_kind == "symint"}
-        self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in graph.input_ids]
+        self._inputs = frozenset(graph.input_ids)
+        self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in self._inputs]
         self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
         self.build()
@@ -147,6 +151,8 @@ class Engine:
             raise type(err)(f"{node.op.name} (node {node.index}): {err}", hint=err.hint) from err
         except (IndexError, ValueError) as err:
             raise ShapeError(f"{node.op.name} (node {node.index}): {err}") from err
+        except PROVOKED as err:
+            raise graph_error(f"{node.op.name} (node {node.index})", err) from err
         limit = self.limits.max_workgroups
         for step in plan.steps:
             if max(step.grid) > limit:
@@ -158,7 +164,7 @@ class Engine:
         """The tensor whose data the node's plan reads on the host; it must be an input or a constant."""
         assert node.op.reads_data
         v = self.graph.tensors[node.tensors[node.op.reads_data]].root
-        if v not in self.graph.input_ids and not self.graph.is_constant(v):
+        if v not in self._inputs and not self.graph.is_constant(v):
             raise UnsupportedError(f"{node.op.name} (node {node.index}) reads a tensor that is computed on the device")
         return v
 
@@ -174,10 +180,14 @@ class Engine:
         heap = sorted(dirty)
         queued = set(heap)
         plans: dict[int, Plan] = {}
+        dispatches = 0
         while heap:
             index = heapq.heappop(heap)
             node = graph.nodes[index]
             plan = self.plan(node, dims, syms, data)
+            dispatches += len(plan.steps)
+            if dispatches > MAX_DISPATCHES:
+                raise ShapeError(f"{node.op.name} (node {index}): the graph needs over {MAX_DISPATCHES:,} dispatches")
             if not self.plans or (plan.sym is None and plan is not self.plans[index]):
                 plans[index] = plan  # the plan of a SymInt node is its value, which goes into `syms`
             changed: list[int] = []

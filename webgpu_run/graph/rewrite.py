@@ -43,6 +43,7 @@ class Rewrite:
 
     def __init__(self, vk: VkGraph) -> None:
         self.chain: list[OperatorCall | None] = list(vk.chain)
+        self.current = 0  # where a pass is at work, for messages
         self._vk = vk
         self._values: list[Value] = list(vk.values)
         self._output_ids = vk.output_ids
@@ -159,6 +160,10 @@ class Rewrite:
     def is_returned(self, ref: Ref) -> bool:
         """Whether the value was an output of the graph before any change."""
         return ref.id in self._returned
+
+    def place(self) -> str:
+        """Where a pass is at work, by the name of the call that the file has there."""
+        return f"{self._vk.chain[self.current].name} (node {self.current})" if self._vk.chain else "an empty graph"
 
     def finish(self) -> VkGraph:
         chain = tuple(call for call in self.chain if call is not None)

@@ -17,7 +17,8 @@ from ..formats.vkgraph import BoolList, DoubleList, IntList
 from ..shapes import Array
 from . import cpu
 
-MAX_STEPS = 10_000_000  # instructions in one call: a loop that never ends is an error
+# A call may take this many steps: instructions, and items of the lists that they read. So may the check before it.
+MAX_STEPS = 250_000
 
 CallDelegate = Callable[[int, list[Any]], Sequence[Array]]
 
@@ -30,20 +31,19 @@ class Interpreter:
         self._counts = {i: len(d.graph.input_ids) for i, d in enumerate(method.delegates) if d.graph}
         self._constants: dict[int, Any] = {}
         self._state: dict[int, Any] = {}
+        self._steps_left = MAX_STEPS
         self._buffers = self._check()
 
     def run(self, inputs: Sequence[Array], call: CallDelegate) -> list[Any]:
         """Run the plan and return the method's outputs; `call` runs a delegate. Buffers change only on success."""
         env: dict[int, Any] = {**self._state, **dict(zip(self.method.inputs, inputs, strict=True))}
-        budget = MAX_STEPS
+        self._steps_left = MAX_STEPS
         for chain in self.method.chains:
             at, steps = 0, chain.instructions
             while at < len(steps):
                 step = steps[at]
                 at += 1
-                budget -= 1
-                if not budget:
-                    raise GraphError(f"{self.method.name!r} ran {MAX_STEPS:,} instructions without coming to an end")
+                self._spend(1)
                 match step:
                     case pte.DelegateCall(delegate, args):
                         n = self._counts[delegate]
@@ -62,6 +62,11 @@ class Interpreter:
         outs = [self._value(env, v) for v in self.method.outputs]
         self._state = {v: env[v] for v in self._buffers if v in env}
         return outs
+
+    def _spend(self, steps: int) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            raise GraphError(f"{self.method.name!r} took {MAX_STEPS:,} steps without coming to an end")
 
     def reset(self) -> None:
         """Set mutable buffers back to their initial contents."""
@@ -107,8 +112,10 @@ class Interpreter:
                     self._constants[v] = array
                 return array
             case pte.TensorList(items):
+                self._spend(len(items))
                 return [None if i < 0 else self._value(env, i) for i in items]
             case IntList(items):  # a list of value ids, each of which may have been computed
+                self._spend(len(items))
                 return tuple(int(self._value(env, i)) for i in items)
             case DoubleList(items) | BoolList(items):
                 return items
@@ -150,8 +157,12 @@ class Interpreter:
         out = []
         for v in ids:
             value = self.method.values[v]
-            if isinstance(value, IntList) and any(not 0 <= i < len(self.method.values) for i in value.items):
-                raise GraphError(f"value {v} is a list of value ids, one of {list(value.items)} does not exist")
+            if isinstance(value, IntList | pte.TensorList):
+                self._spend(len(value.items))
+            if isinstance(value, IntList):
+                for i in value.items:
+                    if not 0 <= i < len(self.method.values):
+                        raise GraphError(f"value {v} is a list of value ids; {i} in it does not exist")
             out += [i for i in value.items if i >= 0] if isinstance(value, pte.TensorList) else [v]
         return out
 

@@ -17,6 +17,7 @@ from ..gpu.executor import TURNS, Ticket
 from ..gpu.residency import ProgressCallback
 from ..gpu.tune import open_tuned
 from ..graph import budget
+from ..graph.boundary import graph_errors
 from ..graph.lower import planned
 from ..graph.planner import Engine
 from ..ops.choice import GREEDY
@@ -71,13 +72,13 @@ class Model:
         self.stats = CallStats()
         engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         _check_kv(engines, kv)
-        budget.check(engines, self.device.limits, self.device.max_buffer)
-        with self.device.lock:
+        with graph_errors(f"{self.method.name!r}"), self.device.lock:
+            budget.check(engines, self.device.limits, self.device.max_buffer)
             self.runners = [
                 Runner(delegate, self.device, progress=progress, engine=engine)
                 for delegate, engine in zip(self.method.delegates, engines, strict=True)
             ]
-        self._tables = dict(self._picks())
+            self._tables = dict(self._picks())
         self._was_one_token = False  # whether the last step had a single token
         self._last_started: Started | None = None
         # The id the device chose last, if nothing has run since; it is still in device memory, so it is not uploaded.
@@ -106,7 +107,8 @@ class Model:
             arrays = self._checked(inputs)
             self.stats = stats = CallStats()
             self._id_on_device = self._last_started = None
-            out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
+            with graph_errors(f"{self.method.name!r}"):
+                out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
             stats.host_ns += host_clock() - start
             return out
 

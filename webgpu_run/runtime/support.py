@@ -12,10 +12,10 @@ from ..formats.vkgraph import VkTensor
 
 
 def known_ops() -> Mapping[str, Any]:
-    """The graph ops we have kernels for, by serialized name."""
+    """The ops that a file may name, by serialized name. Fusion's own ops are not among them."""
     from ..ops.spec import load_all
 
-    return load_all()
+    return {name: op for name, op in load_all().items() if not name.startswith("wr.")}
 
 
 def known_kernels() -> Mapping[str, Any]:
@@ -27,6 +27,7 @@ def known_kernels() -> Mapping[str, Any]:
 
 def check_method(method: Method) -> None:
     """Refuses a method that we cannot run, naming everything that is missing."""
+    from ..graph.boundary import graph_errors
     from ..graph.graph import Graph
     from ..graph.planner import Engine
     from ..ops.limits import Limits
@@ -45,7 +46,8 @@ def check_method(method: Method) -> None:
     Interpreter(method)
     for delegate in method.delegates:
         if delegate.graph is not None:
-            Engine(Graph(delegate.graph, delegate.constant), Limits())  # checks every shape at its largest
+            with graph_errors(f"{method.name!r}"):
+                Engine(Graph(delegate.graph, delegate.constant), Limits())  # checks every shape at its largest
 
 
 def notes(method: Method) -> tuple[str, ...]:

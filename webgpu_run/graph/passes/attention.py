@@ -13,6 +13,7 @@ from .tidy import CLONE, SLICE, VIEW
 
 SDPA = "sdpa_with_kv_cache.default"
 ROPE, ROPE_HALVES = "et_vk.apply_rotary_emb.default", "et_vk.apply_rotary_emb_hf.default"
+MAX_COPIES = 8  # between a slice of a rotary table and its use
 ATTENTION, PROJECTED_ATTENTION = "wr.attention", "wr.attention_q4gsw"
 
 _rope = Call(f"{ROPE} {ROPE_HALVES}", xq="xq", xk="xk", cos="cos", sin="sin")
@@ -48,7 +49,10 @@ def _is_own_cache(g: Rewrite, ref: Ref) -> bool:
 
 def _whole_table(g: Rewrite, rows: Ref, pos: Ref) -> Ref | None:
     """The table if these are its rows from the position on: a slice that starts there, perhaps copied."""
-    while copy := computed_by(g, rows, _copy):
+    for _ in range(MAX_COPIES):
+        copy = computed_by(g, rows, _copy)
+        if copy is None:
+            break
         source, copied = g.tensor(copy["source"]), g.tensor(rows)
         if source is None or copied is None or source.dims != copied.dims:
             return None
