@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +68,8 @@ def test_killed_while_it_writes(scenario: killed_runs.Scenario, tmp_path: Path) 
     folder.mkdir()
     rng = random.Random(scenario.outputs[0])
     for number in killed_runs.SIGNALS:
-        assert killed_runs.kill(scenario, folder, number, rng.uniform(*scenario.seconds)) == ""
+        at_write = number is signal.SIGKILL
+        assert killed_runs.kill(scenario, folder, number, rng.uniform(*scenario.seconds), at_write=at_write) == ""
     assert killed_runs.finish(scenario, folder) == ""
 
 

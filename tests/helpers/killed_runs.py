@@ -79,11 +79,15 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(HERE.parent), "XDG_CACHE_HOME": str(cache)}
 
 
-def kill(scenario: Scenario, folder: Path, number: signal.Signals, after: float) -> str:
-    """Start, wait, kill; what is wrong, if anything."""
+def kill(scenario: Scenario, folder: Path, number: signal.Signals, after: float, *, at_write: bool = False) -> str:
+    """Start, wait, kill; what is wrong, if anything. With `at_write` the next temporary file is waited for too."""
     command = scenario.command(folder, scenario.long)
     process = subprocess.Popen(command, env=environment(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     time.sleep(after)
+    before = set(os.listdir(folder))
+    while at_write and process.poll() is None:
+        if any(name.endswith(".tmp") for name in os.listdir(folder) if name not in before):
+            break
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     if process.returncode not in CODES[number] | {0}:

@@ -3,8 +3,9 @@
 
     python tests/tools/kill_runs.py [--count 200] [--seed 1]
 
-`webgpu-bench --out` and `--report` and `webgpu-run --trace` get SIGTERM, SIGINT or SIGKILL. After every kill each
-output is missing or whole. After every few kills a run is left to finish: then the folder has nothing but the outputs.
+`webgpu-bench --out` and `--report` and `webgpu-run --trace` get SIGTERM, SIGINT or SIGKILL, half of them just after a
+temporary file has appeared. After every kill each output is missing or whole. After every few kills a run is left to
+finish: then the folder has nothing but the outputs.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def campaign(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[st
         place = folder / f"scenario{SCENARIOS.index(scenario)}"
         place.mkdir(exist_ok=True)
         number = SIGNALS[i % len(SIGNALS)]
-        fault = kill(scenario, place, number, rng.uniform(*scenario.seconds))
+        fault = kill(scenario, place, number, rng.uniform(*scenario.seconds), at_write=i % 2 == 1)
         counts[number.name] += 1
+        counts["temporary files left by kills"] += len(list(place.glob(".*.tmp")))  # the next kill's run removes them
         if i % KILLS_PER_RUN == KILLS_PER_RUN - 1 or i == count - 1:
-            counts["temporary files left by kills"] += len(list(place.glob(".*.tmp")))
             counts["runs after kills"] += 1
             fault = fault or finish(scenario, place)
         if fault:
