@@ -84,8 +84,10 @@ def test_what_a_form_does_not_use_is_not_bound(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_step_uniform_is_stable() -> None:
-    step = Step("binary_vec4", (("count", 7), ("alpha", 0.5)), (1, 1, 1))
-    assert step.uniform() == step.uniform() == np.array([7, 0x3F000000, 0, 0], np.uint32).tobytes()
+    step = Step(
+        "binary_vec4", (("count", 7), ("first", 0.5), ("second", 0.0), ("int_first", 0), ("int_second", 0)), (1, 1, 1)
+    )
+    assert step.uniform() == step.uniform() == np.array([7, 0x3F000000, *[0] * 6], np.uint32).tobytes()
 
 
 def kernel_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **fragments: str) -> wgsl.Kernel:

@@ -2,7 +2,10 @@
 struct Params {
   count: u32,
   rank: u32,
-  alpha: f32,
+  first: f32,
+  second: f32,
+  int_first: i32,
+  int_second: i32,
   dims: array<vec4<u32>, 2>,
   a_strides: array<vec4<u32>, 2>,
   b_strides: array<vec4<u32>, 2>,

@@ -1,5 +1,5 @@
 // out = EXPR of a and b of one shape, four elements per lane.
-struct Params { count: u32, alpha: f32 }
+struct Params { count: u32, first: f32, second: f32, int_first: i32, int_second: i32 }
 
 // include: binary_body
 fn run(i: u32) {

@@ -42,7 +42,10 @@ def elementwise(op: Op, a: Args, out: Dims) -> Wanted:
         route |= dict.fromkeys(("quantize_per_tensor", "dequantize_per_tensor", "q8ta_relu"), "lanes")
         lanes = size(out) // 4 if four else size(out)
         return route.get(op.short, "vec4" if four else "scalar"), [Want("unary", {"count": lanes}, lanes=lanes)]
-    alpha = {"alpha": a.num("alpha", 1.0)}
+    floats = any(a.dtypes.get(n, "float32").startswith("float") for n in ("a", "b", "out"))
+    alpha = {"first" if floats else "int_first": a.num("alpha", 1.0)} if op.short in ("add", "sub") else {}
+    if op.short == "q8ta_add":
+        alpha = {"first": a.num("alpha")}
     if a["a"] == a["b"] and four:
         lanes = size(out) // 4
         return "vec4", [Want("binary_vec4", {"count": lanes, **alpha}, lanes=lanes)]
@@ -264,7 +267,7 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
     if short == "q8ta_pixel_shuffle":
         lanes = size(out) // 4 if size(out) % 4 == 0 else size(out)
         there = fields_moves.pixel_shuffle(a, words(a["x"]), words(out))
-        return "strided", [*there, Want("unary", {"count": lanes, "b": a.num("inverse")}, lanes=lanes)]
+        return "strided", [*there, Want("unary", {"count": lanes, "second": a.num("inverse")}, lanes=lanes)]
     if "table" in a:
         return gather(a, out, limits)
     if short == "embedding_q4gsw":

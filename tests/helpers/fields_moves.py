@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +106,8 @@ def constant_pad_nd(a: Args, x: Array, out: Array) -> list[Want]:
     ends = [(0, 0)] * (x.ndim - len(pads) // 2) + [(pads[i], pads[i + 1]) for i in range(len(pads) - 2, -1, -2)]
     kept = x[tuple(slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(ends, x.shape, strict=True))]
     place = out[tuple(slice(max(p, 0), n - max(q, 0)) for (p, q), n in zip(ends, out.shape, strict=True))]
-    fill = Want("fill", {"count": out.size, "value": a.num("value")}, lanes=out.size)
+    word = int.from_bytes(struct.pack("<f", a.num("value")), "little")
+    fill = Want("fill", {"count": out.size, "word": word}, lanes=out.size)
     return [fill, moved(x, kept, out, place)]
 
 

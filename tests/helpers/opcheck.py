@@ -83,7 +83,10 @@ def error(out: Array, want: Array) -> tuple[float, float]:
     assert out.shape == want.shape, f"shape {out.shape}, expected {want.shape}"
     if not want.size:
         return 0.0, 0.0
-    diff = np.abs(out - want)
+    same = (out == want) | (np.isnan(out) & np.isnan(want))
+    with np.errstate(invalid="ignore"):
+        diff = np.where(same, 0, np.abs(out - want))
+    diff, want = np.where(np.isnan(diff), np.inf, diff), np.where(np.isfinite(want), want, 0)
     rows = np.abs(want).reshape(-1, want.shape[-1] if want.ndim else 1).max(-1)
     worst = diff.reshape(len(rows), -1).max(-1) / np.maximum(rows, 1e-30)
     return float((diff**2).sum() / max((want**2).sum(), 1e-300)), float(worst.max())

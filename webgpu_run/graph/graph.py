@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import RunError, ShapeError, UnsupportedError
 from ..formats.source import Span
 from ..formats.vkgraph import BoolList, DoubleList, IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
+from ..ops.schema import dtype_problem, same_memory
 from ..ops.spec import Args, Op, load_all
 from ..shapes import Array, Dims, prod
 from .boundary import PROVOKED, graph_error
@@ -194,10 +195,14 @@ class Graph:
         last = values[call.args[-1]]
         op = op.sized(len(last.items) if isinstance(last, ValueList) else 1)
         outs = self._outputs(op, call.args[-1], bad)
+        given = [(op.param(name), name, self.tensors[v].dtype) for name, v in tensors.items()]
+        made = [(op.outs[i], op.out_dtypes[i], self.tensors[v].dtype) for i, v in enumerate(outs) if v in self.tensors]
+        if problem := dtype_problem(given, made):
+            raise bad(problem)
         if op.alias and op.alias in tensors:
             source = self.tensors[self.tensors[tensors[op.alias]].root]
             out = self.tensors[outs[0]]
-            if not source.mutable and _same_memory(source.dtype, out.dtype):
+            if not source.mutable and same_memory(source.dtype, out.dtype):
                 self.tensors[out.id] = GraphTensor(out.id, out.dtype, out.max_dims, source.id)
         written = {name: v for name, v in zip(op.outs, outs, strict=True) if v in self.tensors}
         max_dims = {name: self.tensors[v].max_dims for name, v in {**tensors, **written}.items()}
@@ -231,12 +236,6 @@ class Graph:
         if len(ids) != len(op.outs) or not all(isinstance(self.vk.values[v], VkTensor) for v in ids):
             raise bad(f"the output is {_kind(value)}, expected {len(op.outs)} tensor(s)")
         return ids
-
-
-def _same_memory(source: str, target: str) -> bool:
-    """Whether memory of one dtype can be read as the other: same form on the device, and no value is narrowed."""
-    narrower = source != target and target in ("bool", "int8", "uint8")
-    return GPU_DTYPE[source] == GPU_DTYPE[target] and not narrower
 
 
 def _kind(value: Value) -> str:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ..shapes import Array
-from .elementwise import binary_step
+from .expression import binary_plan, in_dtype, numeric
 from .limits import Limits
 from .plan import Plan, unsupported
+from .scalar import power_expr
 from .spec import Args, Case, op
 
 _LIVE = ({"a": (1, 1, 52), "b": (1, 1, 52)}, {"a": (1, 5, 52), "b": (1, 5, 52)})
-
-
-def _plan(a: Args, expr: str, limits: Limits) -> Plan:
-    out, step, route = binary_step(a, expr, limits)
-    return Plan((out,), (step,) if step else (), route)
 
 
 def make_divisor(a: Args, rng: np.random.Generator) -> dict[str, Array]:
@@ -28,10 +25,15 @@ def make_divisor(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 _ROUNDED: Mapping[str | None, Callable[[Array], Array]] = {"floor": np.floor, "trunc": np.trunc, None: lambda x: x}
 
 
+def div_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    quotient = _ROUNDED[a.attrs.get("mode")](numeric(t["a"]) / numeric(t["b"]))
+    return [in_dtype(quotient, a.dtypes.get("out", "float32"))]
+
+
 @op(
     "aten.div.Tensor_mode",
-    "a b mode?:str -> out",
-    reference=lambda a, t: [_ROUNDED[a.attrs.get("mode")](t["a"] / t["b"])],
+    "a/float|int b/float|int mode?:str -> out/float|int",
+    reference=div_reference,
     make=make_divisor,
     cases=(
         Case({"a": (1, 29, 52), "b": (1, 29, 52)}, {"mode": "floor"}, _LIVE),
@@ -41,24 +43,26 @@ _ROUNDED: Mapping[str | None, Callable[[Array], Array]] = {"floor": np.floor, "t
 def div_mode(a: Args, limits: Limits) -> Plan:
     mode = a.attrs.get("mode")
     unsupported(mode in _ROUNDED, f"division rounded by {mode!r} has no kernel")
-    if {a.dtypes.get(n, "float32")[:3] for n in "ab"} == {"int"}:
-        sign = "select(BOTH_T(0), BOTH_T(1), (a % b != BOTH_T(0)) & ((a < BOTH_T(0)) != (b < BOTH_T(0))))"
-        return _plan(a, f"a / b - {sign}" if mode == "floor" else "a / b", limits)
-    return _plan(a, f"{mode}(a / b)" if mode else "a / b", limits)
+    dtypes = [a.dtypes.get(n, "float32") for n in ("a", "b", "out")]
+    if any(d.startswith("float") for d in dtypes):
+        return binary_plan(a, f"{mode}(a / b)" if mode else "a / b", limits)
+    unsupported(mode is not None, f"a quotient that is not rounded can't be {dtypes[2]}")
+    less = "select(BOTH_T(0), BOTH_T(1), (a % b != BOTH_T(0)) & ((a < BOTH_T(0)) != (b < BOTH_T(0))))"
+    return binary_plan(a, f"a / b - {less}" if mode == "floor" else "a / b", limits)
 
 
 def make_base(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Positive bases with any exponent, negative bases and zero with whole exponents."""
-    base = rng.uniform(0.2, 3, a["a"]).astype(np.float32)
-    exponent = rng.uniform(-2, 3, a["b"]).astype(np.float32)
-    if a["a"] == a["b"] and base.size > 4:
-        flat, powers = base.reshape(-1), exponent.reshape(-1)
-        flat[:4], powers[:4] = (-2, -1.5, 0, 0), (3, 2, 2, 0)
-    return {"a": base, "b": exponent}
+    """Bases of both signs with whole and fractional exponents; zero with exponents of both signs, and zero itself."""
+    base, exponent = rng.uniform(-3, 3, a["a"]), rng.uniform(-2, 3, a["b"])
+    exponent.reshape(-1)[::2] = np.rint(exponent.reshape(-1)[::2])
+    base.reshape(-1)[::5] = np.abs(base.reshape(-1)[::5])
+    base.reshape(-1)[::7] = 0
+    return {"a": base.astype(np.float32), "b": exponent.astype(np.float32)}
 
 
 def power_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return [np.power(t["a"].astype(np.float64), t["b"].astype(np.float64))]
+    with np.errstate(all="ignore"):
+        return [np.power(t["a"].astype(np.float64), t["b"].astype(np.float64))]
 
 
 @op(
@@ -72,8 +76,4 @@ def power_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     ),
 )
 def power(a: Args, limits: Limits) -> Plan:
-    floats = all(a.dtypes.get(n, "float32").startswith("float") for n in "ab")
-    unsupported(floats, "a power of integers has no kernel")
-    odd = "(a < BOTH_T(0)) & (abs(b % BOTH_T(2)) == BOTH_T(1))"
-    value = f"pow(abs(a), b) * select(BOTH_T(1), BOTH_T(-1), {odd})"
-    return _plan(a, f"select({value}, BOTH_T(1), b == BOTH_T(0))", limits)
+    return binary_plan(a, power_expr("a", "b", "{0}", "{1}"), limits, (math.inf, math.nan))

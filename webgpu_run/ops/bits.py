@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..shapes import Array, prod
-from .elementwise import binary_step, unary_step, wgsl_type
+from ..shapes import Array
+from .expression import binary_plan, in_dtype, unary_plan
 from .limits import Limits
-from .plan import Plan, unsupported
+from .plan import Plan
 from .spec import Args, Case, op
-
-
-def _check_integers(a: Args) -> None:
-    kinds = {wgsl_type(a.dtypes.get(n, "float32")) for n in (*a.dims, "out")}
-    unsupported(kinds == {"i32"}, "bits of floating-point numbers have no kernel")
 
 
 def _cases(*names: str) -> tuple[Case, ...]:
@@ -33,28 +28,29 @@ def _cases(*names: str) -> tuple[Case, ...]:
 
 def _pair(name: str, sign: str, f: Callable[..., Any]) -> None:
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-        return [f(t["a"], t["b"])]
+        return [in_dtype(f(t["a"], t["b"]), a.dtypes["out"])]
 
-    @op(f"aten.bitwise_{name}.Tensor", "a b -> out", reference=reference, cases=_cases("a", "b"))
+    @op(
+        f"aten.bitwise_{name}.Tensor",
+        "a/int|bool b/int|bool -> out/int|bool",
+        reference=reference,
+        cases=_cases("a", "b"),
+    )
     def plan(a: Args, limits: Limits) -> Plan:
-        _check_integers(a)
-        out, step, route = binary_step(a, f"a {sign} b", limits)
-        return Plan((out,), (step,) if step else (), route)
+        return binary_plan(a, f"a {sign} b", limits)
 
 
 _pair("and", "&", np.bitwise_and)
 _pair("or", "|", np.bitwise_or)
 
 
-@op(
-    "aten.bitwise_not.default",
-    "x -> out",
-    reference=lambda a, t: [np.invert(t["x"])],
-    cases=_cases("x"),
-)
+def not_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    """The device holds booleans as integers, of which the bits would say nothing."""
+    return [np.invert(t["x"].astype(a.dtypes["x"]))]
+
+
+@op("aten.bitwise_not.default", "x/int|bool -> out/x", reference=not_reference, cases=_cases("x"))
 def bitwise_not(a: Args, limits: Limits) -> Plan:
-    _check_integers(a)
-    if not prod(a["x"]):
-        return Plan((a["x"],), (), "empty")
-    expr = "select(OUT_T(0), OUT_T(1), x == IN_T(0))" if a.dtypes.get("x") == "bool" else "~x"
-    return Plan((a["x"],), (unary_step(a, expr, limits),), "vec4" if prod(a["x"]) % 4 == 0 else "scalar")
+    if a.dtypes.get("x") == "bool":
+        return unary_plan(a, "x == BOTH_T(0)", limits, test=True)
+    return unary_plan(a, "~x", limits)

@@ -62,11 +62,11 @@ def same(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "et_vk.prepack.default",
-    "x -> out",
+    "x/any -> out/x",
     alias="x",
     reference=same,
 )
-@op("aten.clone.default aten.alias_copy.default", "x _ -> out", alias="x", reference=same)
+@op("aten.clone.default aten.alias_copy.default", "x/any _ -> out/x", alias="x", reference=same)
 def clone(a: Args, limits: Limits) -> Plan:
     return copied(a, a["x"], limits)
 
@@ -75,7 +75,7 @@ def view_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     return [t["x"].reshape(a.attrs["dims"])]
 
 
-@op("aten.view_copy.default", "x dims:shape -> out", alias="x", reference=view_reference)
+@op("aten.view_copy.default", "x/any dims:shape -> out/x", alias="x", reference=view_reference)
 def view_copy(a: Args, limits: Limits) -> Plan:
     dims: Dims = a.attrs["dims"]
     count = prod(a["x"])
@@ -87,7 +87,12 @@ def view_copy(a: Args, limits: Limits) -> Plan:
     return copied(a, dims, limits)
 
 
-@op("aten.squeeze_copy.dims", "x dims:ints -> out", alias="x", reference=lambda a, t: [t["x"].squeeze(_removed(a))])
+@op(
+    "aten.squeeze_copy.dims",
+    "x/any dims:ints -> out/x",
+    alias="x",
+    reference=lambda a, t: [t["x"].squeeze(_removed(a))],
+)
 def squeeze_copy(a: Args, limits: Limits) -> Plan:
     removed = _removed(a)
     return copied(a, tuple(d for i, d in enumerate(a["x"]) if i not in removed), limits)
@@ -100,7 +105,7 @@ def _removed(a: Args) -> tuple[int, ...]:
 
 @op(
     "aten.unsqueeze_copy.default",
-    "x dim:int -> out",
+    "x/any dim:int -> out/x",
     alias="x",
     reference=lambda a, t: [np.expand_dims(t["x"], a.int("dim"))],
 )
@@ -126,7 +131,7 @@ def slice_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.slice_copy.Tensor",
-    "x dim:int start:sym end:sym step:int -> out",
+    "x/any dim:int start:sym end:sym step:int -> out/x",
     reference=slice_reference,
     cases=(
         Case({"x": (13, 5)}, {"dim": 0, "start": 2, "end": 9, "step": 1}),
@@ -147,7 +152,7 @@ def slice_copy(a: Args, limits: Limits) -> Plan:
 
 @op(
     "aten.select_copy.int",
-    "x dim:int index:sym -> out",
+    "x/any dim:int index:sym -> out/x",
     reference=lambda a, t: [t["x"].take(a.int("index"), a.int("dim"))],
     cases=(
         Case({"x": (1, 19, 24)}, {"dim": 1, "index": -1}, ({"x": (1, 1, 24)}, {"x": (1, 7, 24)})),
@@ -173,7 +178,7 @@ def select_copy(a: Args, limits: Limits) -> Plan:
 
 @op(
     "aten.permute_copy.default",
-    "x order:ints -> out",
+    "x/any order:ints -> out/x",
     reference=lambda a, t: [t["x"].transpose(a.attrs["order"])],
     cases=(Case({"x": (3, 5, 7)}, {"order": (2, 0, 1)}, ({"x": (2, 5, 1)},)),),
 )
@@ -190,7 +195,7 @@ def permute_copy(a: Args, limits: Limits) -> Plan:
 
 @op(
     "aten.expand_copy.default",
-    "x dims:shape _ -> out",
+    "x/any dims:shape _ -> out/x",
     reference=lambda a, t: [np.broadcast_to(t["x"], _expanded(a))],
     cases=(Case({"x": (3, 1, 5)}, {"dims": (2, -1, 4, 5)}, ({"x": (2, 1, 5)},)),),
 )
@@ -216,7 +221,7 @@ def cat_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.cat.default",
-    "xs:activation[] dim:int -> out",
+    "xs:activation[]/any dim:int -> out/xs",
     reference=cat_reference,
     cases=(Case({"xs0": (3, 5), "xs1": (3, 2), "xs2": (3, 1)}, {"xs": (True,) * 3, "dim": -1}, ({"xs1": (3, 1)},)),),
 )

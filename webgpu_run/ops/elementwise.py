@@ -1,4 +1,4 @@
-"""Elementwise ops of one or two tensors, with broadcasting."""
+"""Elementwise ops of one or two tensors, and casts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..shapes import Array, broadcast, broadcast_strides, ceil_div, prod
-from .copy import copied, pad8
+from ..shapes import Array, prod
+from .copy import copied
+from .expression import binary_plan, extreme, in_dtype, numeric, unary_plan
 from .limits import Limits
-from .plan import Plan, Step, fold
+from .plan import Plan
 from .spec import Args, Case, op
 
-WG = 64
 COMPARISONS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("eq", "==", np.equal),
     ("ne", "!=", np.not_equal),
@@ -38,140 +38,107 @@ _UNARY_CASES = (
 )
 
 
-def wgsl_type(dtype: str) -> str:
-    return "f32" if dtype.startswith("float") else "i32"
-
-
-def unary_step(a: Args, expr: str, limits: Limits, scalars: tuple[float, float] = (0.0, 0.0)) -> Step:
-    """One dispatch of a WGSL expression of `x` and the uniforms `params.a` and `params.b`."""
-    x = a["x"]
-    count = prod(x)
-    vec4 = count % 4 == 0
-    lanes = count // 4 if vec4 else count
-    t_in, t_out = wgsl_type(a.dtypes.get("x", "float32")), wgsl_type(a.dtypes.get("out", "float32"))
-    wide = (lambda t: f"vec4<{t}>") if vec4 else (lambda t: t)
-    return Step(
-        "unary",
-        (("count", lanes), ("a", scalars[0]), ("b", scalars[1])),
-        fold(ceil_div(lanes, WG), limits, f"{count} elements"),
-        (("WG", WG), ("IN", wide(t_in)), ("OUT", wide(t_out)), ("EXPR", expr)),
-        work=(8 * count, count),
-    )
-
-
 def positive(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     return {"x": rng.uniform(0.1, 4, a["x"]).astype(np.float32)}
 
 
-def unary(names: str, expr: str, f: Callable[[Array], Array], schema: str = "x -> out", make: Any = None) -> None:
+def unary(
+    names: str,
+    expr: str,
+    f: Callable[[Array], Any],
+    schema: str = "x -> out",
+    *,
+    make: Any = None,
+    test: bool = False,
+) -> None:
+    """An op of x alone: a WGSL expression, and the same for numpy."""
+
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-        return [f(t["x"].astype(np.float64) if t["x"].dtype.kind == "f" else t["x"])]
+        return [in_dtype(f(numeric(t["x"])), a.dtypes.get("out", "float32"))]
 
     @op(names, schema, reference=reference, make=make, cases=_UNARY_CASES)
     def plan(a: Args, limits: Limits) -> Plan:
-        if not prod(a["x"]):
-            return Plan((a["x"],), (), "empty")
-        step = unary_step(a, expr, limits)
-        return Plan(
-            (a["x"],),
-            (step,),
-            "vec4" if dict(step.consts)["IN"] != wgsl_type(a.dtypes.get("x", "float32")) else "scalar",
-        )
+        return unary_plan(a, expr, limits, test=test)
 
 
+NUMBERS = "x/float|int -> out/x"
 unary("aten.sigmoid.default", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)))
-unary("aten.tanh.default", "tanh(clamp(x, OUT_T(-15), OUT_T(15)))", np.tanh)
-unary("aten.relu.default", "max(x, OUT_T(0))", lambda x: np.maximum(x, 0))
+unary(  # beyond 15 some drivers compute inf / inf
+    "aten.tanh.default", "tanh(select(x, sign(x) * BOTH_T(15), abs(x) > BOTH_T(15)))", np.tanh
+)
+unary("aten.relu.default", "select(x, BOTH_T(0), x < BOTH_T(0))", lambda x: np.maximum(x, 0), NUMBERS)
 unary(
     "aten.hardswish.default",
-    "x * clamp(x + OUT_T(3), OUT_T(0), OUT_T(6)) / OUT_T(6)",
+    "x * clamp(x + BOTH_T(3), BOTH_T(0), BOTH_T(6)) / BOTH_T(6)",
     lambda x: x * np.clip(x + 3, 0, 6) / 6,
 )
 unary("aten.rsqrt.default", "inverseSqrt(x)", lambda x: 1 / np.sqrt(x), make=positive)
 unary("aten.sqrt.default", "sqrt(x)", np.sqrt, make=positive)
 unary("aten.log.default", "log(x)", np.log, make=positive)
-unary("aten.logical_not.default", "select(OUT_T(0), OUT_T(1), x == IN_T(0))", lambda x: x == 0)
+unary("aten.logical_not.default", "x == BOTH_T(0)", lambda x: x == 0, "x/any -> out/any", test=True)
+unary("aten.abs.default", "abs(x)", np.abs, NUMBERS)
+unary("aten.neg.default", "-x", np.negative, NUMBERS)
+unary("aten.exp.default", "exp(x)", np.exp)
+unary("aten.sin.default", "sin(x)", np.sin)
+unary("aten.cos.default", "cos(x)", np.cos)
+unary("aten.floor.default", "floor(x)", np.floor)
+unary("aten.ceil.default", "ceil(x)", np.ceil)
+unary("aten.round.default", "round(x)", np.rint)
+unary("aten.silu.default", "x / (1 + exp(-x))", lambda x: x / (1 + np.exp(-x)))
 
 
-def binary_step(a: Args, expr: str, limits: Limits, both: str = "") -> tuple[tuple[int, ...], Step | None, str]:
-    """Output dims, step and route of a WGSL expression of `a` and `b`: vec4 if their shapes are equal, else strided.
+def binary(names: str, schema: str, expr: str, f: Callable[..., Any], *, test: bool = False) -> None:
+    """An op of a and b, and of alpha if it has one, which is the number {0} of the expression."""
 
-    The expression sees a and b as `both`: by default f32 if one of them is a float, else i32.
-    """
-    out = broadcast(a["a"], a["b"])
-    count = prod(out)
-    t_a, t_b = wgsl_type(a.dtypes.get("a", "float32")), wgsl_type(a.dtypes.get("b", "float32"))
-    both = both or ("f32" if "f32" in (t_a, t_b) else "i32")
-    t_out = wgsl_type(a.dtypes.get("out", "float32"))
-    params: tuple[tuple[str, int | float | tuple[int, ...]], ...] = (("alpha", a.num("alpha", 1.0)),)
-    if not count:
-        return out, None, "empty"
-    if a["a"] == a["b"] and count % 4 == 0:
-        name, lanes, route = "binary_vec4", count // 4, "vec4"
-        types = tuple((k, f"vec4<{t}>") for k, t in (("A", t_a), ("B", t_b), ("BOTH", both), ("OUT", t_out)))
-        params = (("count", lanes), *params)
-    else:
-        name, lanes, route = "binary", count, "broadcast"
-        types = (("A", t_a), ("B", t_b), ("BOTH", both), ("OUT", t_out))
-        params = (
-            ("count", count),
-            ("rank", len(out)),
-            *params,
-            ("dims", pad8(out, 1)),
-            ("a_strides", pad8(broadcast_strides(a["a"], out), 0)),
-            ("b_strides", pad8(broadcast_strides(a["b"], out), 0)),
-        )
-    grid = fold(ceil_div(lanes, WG), limits, f"{count} elements")
-    return out, Step(name, params, grid, (("WG", WG), *types, ("EXPR", expr)), work=(12 * count, count)), route
+    def alpha(a: Args) -> float:
+        number = a.num("alpha", 1.0)
+        return int(number) if number.is_integer() else number
 
-
-def binary(names: str, expr: str, f: Callable[..., Any], schema: str = "a b -> out") -> None:
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-        x, y = (t[n].astype(np.float64) if t[n].dtype.kind == "f" else t[n] for n in "ab")
-        return [np.asarray(f(x, y, a.num("alpha", 1.0)))]
+        return [in_dtype(f(numeric(t["a"]), numeric(t["b"]), alpha(a)), a.dtypes.get("out", "float32"))]
 
     @op(names, schema, reference=reference, cases=_CASES)
     def plan(a: Args, limits: Limits) -> Plan:
-        out, step, route = binary_step(a, expr, limits)
-        return Plan((out,), (step,) if step else (), route)
+        return binary_plan(a, expr, limits, (alpha(a),) if "{0}" in expr else (), test=test)
 
 
-binary("aten.add.Tensor", "a + b * BOTH_T(params.alpha)", lambda a, b, k: a + b * k, "a b alpha:num -> out")
-binary("aten.sub.Tensor", "a - b * BOTH_T(params.alpha)", lambda a, b, k: a - b * k, "a b alpha:num -> out")
-binary("aten.mul.Tensor", "a * b", lambda a, b, k: a * b)
-binary("aten.div.Tensor", "OUT_T(a) / OUT_T(b)", lambda a, b, k: a / b)
-binary("aten.minimum.default", "min(a, b)", lambda a, b, k: np.minimum(a, b))
-binary("aten.maximum.default", "max(a, b)", lambda a, b, k: np.maximum(a, b))
+ANY = "a/any b/any -> out/any"
+binary("aten.add.Tensor", "a/any b/any alpha:num -> out/any", "a + b * {0}", lambda a, b, k: a + b * k)
+binary(
+    "aten.sub.Tensor",
+    "a/float|int b/float|int alpha:num -> out/float|int",
+    "a - b * {0}",
+    lambda a, b, k: a - b * k,
+)
+binary("aten.mul.Tensor", ANY, "a * b", lambda a, b, k: a * b)
+binary("aten.div.Tensor", "a/any b/any -> out", "a / b", lambda a, b, k: a / b)
+binary("aten.minimum.default", ANY, extreme("min"), lambda a, b, k: np.minimum(a, b))
+binary("aten.maximum.default", ANY, extreme("max"), lambda a, b, k: np.maximum(a, b))
 for _name, _sign, _f in COMPARISONS:
-    binary(f"aten.{_name}.Tensor", f"select(OUT_T(0), OUT_T(1), a {_sign} b)", lambda a, b, k, f=_f: f(a, b))
+    binary(f"aten.{_name}.Tensor", ANY, f"a {_sign} b", lambda a, b, k, f=_f: f(a, b), test=True)
 for _name, _sign, _g in (("and", "&", np.logical_and), ("or", "|", np.logical_or)):
     binary(
         f"aten.logical_{_name}.default",
-        f"select(OUT_T(0), OUT_T(1), (a != BOTH_T(0)) {_sign} (b != BOTH_T(0)))",
+        ANY,
+        f"(a != BOTH_T(0)) {_sign} (b != BOTH_T(0))",
         lambda a, b, k, f=_g: f(a, b),
+        test=True,
     )
 
 
 def cast_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return [t["x"].astype(a.dtypes.get("out", "float32"))]
+    return [in_dtype(numeric(t["x"]), a.dtypes.get("out", "float32"))]
 
 
 @op(
     "dim_order_ops._to_dim_order_copy.default",
-    "x _ _ _ _ _ _ -> out",
+    "x/any _ _ _ _ _ _ -> out/any",
     alias="x",
     reference=cast_reference,
 )
-@op("aten._to_copy.default", "x _ _ _ _ _ _ -> out", alias="x", reference=cast_reference)
+@op("aten._to_copy.default", "x/any _ _ _ _ _ _ -> out/any", alias="x", reference=cast_reference)
 def to_copy(a: Args, limits: Limits) -> Plan:
     """A cast. It shares the memory of its input if both types are the same on the device and no value is narrowed."""
-    if a.attrs.get("aliased") or not prod(a["x"]):
-        return copied(a, a["x"], limits) if prod(a["x"]) else Plan((a["x"],), (), "empty")
-    shift = "vec4<u32>(24u)" if prod(a["x"]) % 4 == 0 else "24u"
-    expr = {
-        "bool": "select(OUT_T(0), OUT_T(1), x != IN_T(0))",
-        "int8": f"(OUT_T(x) << {shift}) >> {shift}",
-        "uint8": "OUT_T(x) & OUT_T(255)",
-    }
-    step = unary_step(a, expr.get(a.dtypes.get("out", ""), "OUT_T(x)"), limits)
-    return Plan((a["x"],), (step,), "cast")
+    if a.attrs.get("aliased") and prod(a["x"]):
+        return copied(a, a["x"], limits)
+    return unary_plan(a, "x", limits, route="cast")

@@ -55,7 +55,7 @@ def _case(v: int, d: int, group: int, linear: bool) -> Case:
 
 @op(
     "et_vk.embedding_q4gsw.default",
-    "w!:table/q4 scales!:scales group:int index:index linear:bool -> out",
+    "w!:table/q4 scales!:scales group:int index:index/int linear:bool -> out",
     reference=reference,
     pack=pack,
     make=make,

@@ -76,7 +76,7 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
 
 @op(
     "aten.embedding.default",
-    "table!:table index:index _ _ _ -> out",
+    "table!:table index:index/int _ _ _ -> out",
     reference=reference,
     make=make_index,
     pack=pack,
@@ -97,7 +97,7 @@ def index_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.index.Tensor",
-    "table at:activation[] -> out",
+    "table/any at:activation[]/int -> out/table",
     reference=index_reference,
     make=make_index,
     cases=(
@@ -110,13 +110,12 @@ def index(a: Args, limits: Limits) -> Plan:
     given = [i for i, on in enumerate(a.attrs["at"]) if on]
     unsupported(len(given) == 1, "an index on more than one dim has no kernel")
     name = f"at{given[0]}"
-    unsupported(a.dtypes.get(name, "int32") != "bool", "an index by a mask has no kernel")
     return rows_plan(a["table"], a[name], limits, given[0], (("index", name),))
 
 
 @op(
     "aten.index_select.default",
-    "table dim:int index -> out",
+    "table/any dim:int index/int -> out/table",
     reference=lambda a, t: [t["table"].take(t["index"], a.int("dim"))],
     make=make_index,
     cases=(

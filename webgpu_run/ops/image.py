@@ -130,7 +130,7 @@ def priors_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "et_vk.grid_priors.default",
-    "x stride:int offset:num -> out",
+    "x/any stride:int offset:num -> out",
     reference=priors_reference,
     cases=(Case({"x": (1, 3, 5, 7)}, {"stride": 4, "offset": 0.5}, ({"x": (1, 3, 2, 3)},)),),
 )

@@ -27,7 +27,7 @@ def choose_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "torchao.choose_qparams_affine.default",
-    "x mode:str block:ints _ low:int high:int eps?:num _ _ keep:bool -> [scale,zero]",
+    "x mode:str block:ints _ low:int high:int eps?:num _ _ keep:bool -> [scale,zero/int8|int32]",
     reference=choose_reference,
     cases=(
         Case(
@@ -113,7 +113,7 @@ def _linear(a: Args, limits: Limits) -> Plan:
 
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
-    "x scale zero w!:weight/q4 sums!:sums scales!:scales group:int bias?!:bias -> out",
+    "x scale zero/int8|int32 w!:weight/q4 sums!:sums/int32 scales!:scales group:int bias?!:bias -> out",
     reference=linear_reference,
     pack=linear_q4gsw.pack,
     resources=resources,

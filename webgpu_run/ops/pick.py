@@ -47,7 +47,7 @@ def _case(*x: int, live: tuple[tuple[int, ...], ...] = (), sampler: tuple[float,
 
 @op(
     "wr.pick",
-    "x how -> out",
+    "x how/int32 -> out/int32",
     reference=reference,
     resources=resources,
     make=make,

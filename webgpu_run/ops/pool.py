@@ -102,7 +102,7 @@ _MAX = {"kernel": (3, 2), "stride": (2,), "padding": (1, 0), "dilation": (1, 2),
 
 @op(
     "aten.max_pool2d_with_indices.default",
-    "x kernel:ints stride:ints padding:ints dilation:ints ceil:bool -> [out,index]",
+    "x kernel:ints stride:ints padding:ints dilation:ints ceil:bool -> [out,index/int32]",
     reference=max_reference,
     cases=(Case({"x": (2, 3, 6, 7)}, _MAX, ({"x": (1, 3, 4, 5)},), {"index": "int32"}),),
 )

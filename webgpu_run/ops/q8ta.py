@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..shapes import Array, align, ceil_div, prod, rows_of
-from .elementwise import binary_step, unary_step
+from .expression import binary_plan, unary_step
 from .limits import Limits
-from .plan import Plan, Step, fold, need, unsupported
+from .plan import Plan, Step, fold, need
 from .rearrange import pixel_shuffle, shuffle_reference
 from .spec import Args, Case, Packed, Resource, op
 
@@ -41,11 +41,10 @@ def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 
 def _requantize(a: Args, limits: Limits, inverse: float, *, relu: bool = False) -> Step:
     """Dequantize x, apply relu if `relu`, and quantize for the output."""
-    real = f"(OUT_F(x) - OUT_F({_number(a.int('zero'))})) * params.a"
-    real = f"max({real}, OUT_F(0))" if relu else real
-    text = f"clamp(round({real} * params.b) + OUT_F({_number(a.int('out_zero'))}), OUT_F(-128), OUT_F(127))"
-    wide = "vec4<f32>" if prod(a["x"]) % 4 == 0 else "f32"
-    return unary_step(a, text.replace("OUT_F", wide), limits, (a.num("scale"), inverse))
+    real = f"(x - BOTH_T({_number(a.int('zero'))})) * {{0}}"
+    real = f"max({real}, BOTH_T(0))" if relu else real
+    text = f"clamp(round({real} * {{1}}) + BOTH_T({_number(a.int('out_zero'))}), BOTH_T(-128), BOTH_T(127))"
+    return unary_step(a, text, limits, (a.num("scale"), inverse), both="f32")
 
 
 def relu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -55,7 +54,7 @@ def relu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "et_vk.q8ta_relu.default",
-    "x scale:num zero:int out_scale:num out_zero:int -> out",
+    "x/int8 scale:num zero:int out_scale:num out_zero:int -> out/int8",
     reference=relu_reference,
     make=make,
     cases=(
@@ -77,7 +76,7 @@ def add_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "et_vk.q8ta_add.default",
-    "a b a_scale:num a_zero:int b_scale:num b_zero:int out_scale:num out_zero:int alpha:num -> out",
+    "a/int8 b/int8 a_scale:num a_zero:int b_scale:num b_zero:int out_scale:num out_zero:int alpha:num -> out/int8",
     reference=add_reference,
     make=make,
     cases=tuple(
@@ -93,10 +92,9 @@ def add_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def add(a: Args, limits: Limits) -> Plan:
     need(a.num("out_scale") > 0, f"scale {a.num('out_scale')}")
     x, y = (f"({n} - BOTH_T({_number(a.int(f'{n}_zero'))})) * BOTH_T({_number(a.num(f'{n}_scale'))})" for n in "ab")
-    steps = f"round(({x} + BOTH_T(params.alpha) * ({y})) * BOTH_T({_number(1 / a.num('out_scale'))}))"
+    steps = f"round(({x} + {{0}} * ({y})) * BOTH_T({_number(1 / a.num('out_scale'))}))"
     text = f"clamp({steps} + BOTH_T({_number(a.int('out_zero'))}), BOTH_T(-128), BOTH_T(127))"
-    out, step, route = binary_step(a, text, limits, "f32")
-    return Plan((out,), (step,) if step else (), route)
+    return binary_plan(a, text, limits, (a.num("alpha"),), both="f32")
 
 
 def shuffled_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -106,7 +104,7 @@ def shuffled_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "et_vk.q8ta_pixel_shuffle.default",
-    "x scale:num zero:int inverse:num out_zero:int factor:int -> out",
+    "x/int8 scale:num zero:int inverse:num out_zero:int factor:int -> out/int8",
     reference=shuffled_reference,
     resources=lambda a, limits: {"moved": Resource(max(4 * prod(a["x"]), 16))},
     make=make,
@@ -156,7 +154,7 @@ def _linear_case(m: int, k: int, n: int, *live: int, bias: bool = False) -> Case
 
 @op(
     "et_vk.linear_q8ta_q8csw.default",
-    "x scale:num zero:int w!:weight sums!:sums scales!:scales bias?!:bias -> out",
+    "x/int8 scale:num zero:int w!:weight/int8 sums!:sums/int32 scales!:scales bias?!:bias -> out",
     reference=linear_reference,
     pack=linear_pack,
     make=linear_make,
@@ -167,7 +165,6 @@ def linear(a: Args, limits: Limits) -> Plan:
     need(a["x"][-1] == k, f"x has rows of {a['x'][-1]}, the weight takes {k}")
     for name in ("scales", "bias"):
         need(name not in a or prod(a[name]) >= n, f"{name} has dims {list(a.get(name) or ())} for {n} columns")
-    unsupported(a.dtypes.get("x", "int8") == "int8", "only rows of int8 have a kernel")
     out = (*a["x"][:-1], n)
     if not m:
         return Plan((out,), (), "empty")

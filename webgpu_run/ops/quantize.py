@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..shapes import Array, prod
-from .elementwise import unary_step
+from ..shapes import Array
+from .expression import unary_plan
 from .limits import Limits
 from .plan import Plan, need
 from .spec import Args, Case, op
@@ -28,7 +28,7 @@ def make_wide(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 
 @op(
     "quantized_decomposed.quantize_per_tensor.default",
-    "x scale:num zero:int low:int high:int _ -> out",
+    "x scale:num zero:int low:int high:int _ -> out/int",
     reference=quantize_reference,
     make=make_wide,
     cases=(
@@ -38,11 +38,9 @@ def make_wide(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 )
 def quantize(a: Args, limits: Limits) -> Plan:
     need(a.num("scale") > 0, f"scale {a.num('scale')}")
-    if not prod(a["x"]):
-        return Plan((a["x"],), (), "empty")
-    low, high = f"IN_T({float(a.int('low'))})", f"IN_T({float(a.int('high'))})"
-    expr = f"clamp(round(x * params.a) + params.b, {low}, {high})"
-    return Plan((a["x"],), (unary_step(a, expr, limits, (1 / a.num("scale"), a.int("zero"))),), "lanes")
+    low, high = f"BOTH_T({float(a.int('low'))})", f"BOTH_T({float(a.int('high'))})"
+    expr = f"clamp(round(x * {{0}}) + {{1}}, {low}, {high})"
+    return unary_plan(a, expr, limits, (1 / a.num("scale"), a.int("zero")), route="lanes")
 
 
 def make_steps(a: Args, rng: np.random.Generator) -> dict[str, Array]:
@@ -51,7 +49,7 @@ def make_steps(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 
 @op(
     "quantized_decomposed.dequantize_per_tensor.default",
-    "x scale:num zero:int low:int high:int _ _ -> out",
+    "x/int scale:num zero:int low:int high:int _ _ -> out",
     reference=lambda a, t: [(t["x"].astype(np.float64) - a.int("zero")) * a.num("scale")],
     make=make_steps,
     cases=(
@@ -60,7 +58,4 @@ def make_steps(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     ),
 )
 def dequantize(a: Args, limits: Limits) -> Plan:
-    if not prod(a["x"]):
-        return Plan((a["x"],), (), "empty")
-    expr = "(OUT_T(x) - params.b) * params.a"
-    return Plan((a["x"],), (unary_step(a, expr, limits, (a.num("scale"), a.int("zero"))),), "lanes")
+    return unary_plan(a, "(x - {1}) * {0}", limits, (a.num("scale"), a.int("zero")), route="lanes")

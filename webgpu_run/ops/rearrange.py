@@ -8,6 +8,7 @@ import numpy as np
 
 from ..shapes import Array, Dims, ceil_div, prod, strides_of, wrap
 from .copy import copy_step
+from .expression import in_dtype
 from .limits import Limits
 from .plan import Plan, Step, fold, need
 from .spec import Args, Case, op
@@ -21,7 +22,7 @@ def _flipped(a: Args) -> set[int]:
 
 @op(
     "aten.flip.default",
-    "x dims:ints -> out",
+    "x/any dims:ints -> out/x",
     reference=lambda a, t: [np.flip(t["x"], tuple(_flipped(a)))],
     cases=(Case({"x": (3, 5, 7)}, {"dims": (0, -1)}, ({"x": (2, 5, 4)}, {"x": (1, 1, 7)})),),
 )
@@ -37,7 +38,7 @@ def flip(a: Args, limits: Limits) -> Plan:
 
 @op(
     "aten.repeat.default",
-    "x times:shape -> out",
+    "x/any times:shape -> out/x",
     reference=lambda a, t: [np.tile(t["x"], a.attrs["times"])],
     cases=(
         Case({"x": (3, 5)}, {"times": (1, 3, 2)}, ({"x": (1, 5)}, {"x": (2, 2)})),
@@ -72,7 +73,7 @@ def shuffle_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.pixel_shuffle.default",
-    "x factor:int -> out",
+    "x/any factor:int -> out/x",
     reference=shuffle_reference,
     cases=(Case({"x": (2, 8, 2, 3)}, {"factor": 2}, ({"x": (1, 8, 1, 3)},)), Case({"x": (9, 4, 5)}, {"factor": 3})),
 )
@@ -99,19 +100,23 @@ def _pads(a: Args) -> list[tuple[int, int]]:
 
 def pad_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     pads = _pads(a)
-    grown = np.pad(t["x"], [(max(p, 0), max(q, 0)) for p, q in pads], constant_values=a.num("value"))
+    value = in_dtype(a.num("value"), a.dtypes.get("x", "float32"))
+    grown = np.pad(t["x"], [(max(p, 0), max(q, 0)) for p, q in pads], constant_values=value.item())
     return [grown[tuple(slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(pads, grown.shape, strict=True))]]
 
 
-def fill_step(count: int, value: float, kind: str, limits: Limits) -> Step:
-    """Set `count` elements of the output."""
+def fill_step(count: int, value: float, dtype: str, limits: Limits) -> Step:
+    """Set `count` elements of the output; the kernel writes the bits of the value."""
     grid = fold(ceil_div(count, WG), limits, f"{count} elements")
-    return Step("fill", (("count", count), ("value", value)), grid, (("WG", WG), ("KIND", kind)), work=(4 * count, 0))
+    word = in_dtype(value, dtype).astype(np.float32 if dtype.startswith("float") else np.int32)
+    return Step(
+        "fill", (("count", count), ("word", int(word.view(np.uint32)))), grid, (("WG", WG),), work=(4 * count, 0)
+    )
 
 
 @op(
     "aten.constant_pad_nd.default",
-    "x pads:ints value:num -> out",
+    "x/any pads:ints value:num -> out/x",
     reference=pad_reference,
     cases=(
         Case({"x": (2, 5, 7)}, {"pads": (1, 2, 0, 3), "value": 1.5}, ({"x": (1, 2, 7)},)),
@@ -124,8 +129,7 @@ def constant_pad_nd(a: Args, limits: Limits) -> Plan:
     need(all(d >= 0 for d in out), f"padding {pads} of {list(x)} leaves less than nothing")
     if not prod(out):
         return Plan((out,), (), "empty")
-    kind = "f32" if a.dtypes.get("out", "float32").startswith("float") else "i32"
-    steps = [fill_step(prod(out), a.num("value"), kind, limits)]
+    steps = [fill_step(prod(out), a.num("value"), a.dtypes.get("out", "float32"), limits)]
     kept: Dims = tuple(d + min(p, 0) + min(q, 0) for d, (p, q) in zip(x, pads, strict=True))
     if prod(kept):
         source, target = strides_of(x), strides_of(out)
@@ -148,7 +152,7 @@ def split_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 @op(
     "aten.split_with_sizes_copy.default",
-    "x sizes:shape dim:int -> [out*]",
+    "x/any sizes:shape dim:int -> [out*/x]",
     reference=split_reference,
     cases=(
         Case({"x": (3, 7, 5)}, {"sizes": (2, 3, 2), "dim": 1}, ({"x": (1, 7, 5)}, {"x": (2, 7, 3)})),

@@ -9,13 +9,12 @@ import numpy as np
 
 from ..shapes import Array, Dims, prod, strides_of, wrap
 from .copy import pad8
-from .elementwise import wgsl_type
+from .expression import extreme, in_dtype, numeric, wgsl_type
 from .limits import Limits
 from .plan import Plan, Step, fold, need
 from .spec import Args, Case, op
 
 WG = 64
-LARGEST = "3.4028234e38"
 
 
 def _axes(a: Args) -> tuple[int, ...]:
@@ -29,8 +28,8 @@ def _reduced(x: Dims, axes: tuple[int, ...], keep: bool) -> Dims:
 
 def reduction(names: str, schema: str, start: str, combine: str, f: Callable[..., Any], *, mean: bool = False) -> None:
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-        x = t["x"].astype(np.float64) if t["x"].dtype.kind == "f" else t["x"]
-        return [np.asarray(f(x, axis=_axes(a), keepdims=bool(a.attrs.get("keep"))))]
+        made = f(numeric(t["x"]), axis=_axes(a), keepdims=bool(a.attrs.get("keep")))
+        return [in_dtype(made, a.dtypes.get("out", "float32"))]
 
     @op(
         names,
@@ -70,10 +69,7 @@ def reduction(names: str, schema: str, start: str, combine: str, f: Callable[...
                 ("WG", WG),
                 ("KIND", kind),
                 ("OUT", wgsl_type(a.dtypes.get("out", "float32"))),
-                (
-                    "START",
-                    start if kind == "f32" else {"-" + LARGEST: "-2147483647", LARGEST: "2147483647"}.get(start, "0"),
-                ),
+                ("START", start),
                 ("COMBINE", combine),
                 ("FINAL", "value / KIND_T(params.divide)" if mean else "value"),
             ),
@@ -82,9 +78,9 @@ def reduction(names: str, schema: str, start: str, combine: str, f: Callable[...
         return Plan((out,), (step,), "rows" if axes == (len(x) - 1,) else "strided")
 
 
-reduction("aten.amax.default", "x dims?:ints keep:bool -> out", "-" + LARGEST, "max(a, b)", np.max)
-reduction("aten.amin.default", "x dims?:ints keep:bool -> out", LARGEST, "min(a, b)", np.min)
-reduction("aten.sum.dim_IntList", "x dims?:ints keep:bool _ -> out", "0", "a + b", np.sum)
+reduction("aten.amax.default", "x/float|int dims?:ints keep:bool -> out/x", "t_x[base]", extreme("max"), np.max)
+reduction("aten.amin.default", "x/float|int dims?:ints keep:bool -> out/x", "t_x[base]", extreme("min"), np.min)
+reduction("aten.sum.dim_IntList", "x/any dims?:ints keep:bool _ -> out/float|int32", "0", "a + b", np.sum)
 reduction("aten.mean.dim", "x dims?:ints keep:bool _ -> out", "0", "a + b", np.mean, mean=True)
 
 
@@ -97,7 +93,7 @@ def arg_extreme(name: str, sign: str, f: Callable[..., Any]) -> None:
 
     @op(
         f"aten.{name}.default",
-        "x dim?:int keep:bool -> out",
+        "x dim?:int keep:bool -> out/int32",
         reference=reference,
         cases=(
             Case(

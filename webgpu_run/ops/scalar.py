@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..shapes import Array, prod
-from .elementwise import COMPARISONS, unary_step
+from ..shapes import Array
+from .elementwise import COMPARISONS
+from .expression import in_dtype, numeric, unary_plan
 from .limits import Limits
 from .plan import Plan, unsupported
 from .spec import Args, Case, op
 
-LARGEST = 3.4028234e38
 _DIMS: tuple[Mapping[str, tuple[int, ...]], ...] = ({"x": (1, 29, 52)}, {"x": (5, 3)})
 _LIVE = ({"x": (1, 1, 52)}, {"x": (1, 7, 52)})
 
@@ -22,107 +23,133 @@ def cases(attrs: Mapping[str, Any], out: str = "float32") -> tuple[Case, ...]:
     return tuple(Case(dims, attrs, _LIVE if i == 0 else (), {"out": out}, tol=2e-5) for i, dims in enumerate(_DIMS))
 
 
+def value(a: Args) -> tuple[float, ...]:
+    return (a.num("value"),)
+
+
 def scalar(
     names: str,
     schema: str,
-    expr: str | Callable[[Args], str],
+    expr: str,
     f: Callable[..., Any],
     example: Mapping[str, Any],
     *,
-    numbers: Callable[[Args], tuple[float, float]] = lambda a: (a.num("value"), a.num("alpha", 1.0)),
+    numbers: Callable[[Args], tuple[float, ...]] = value,
     out: str = "float32",
+    test: bool = False,
 ) -> None:
-    """An op whose kernel is one expression of x, `params.a` and `params.b`; `f` is its float64 reference."""
+    """An op whose kernel is one expression of x and the numbers {0} and {1}; `f` is the same for numpy."""
 
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-        x = t["x"].astype(np.float64) if t["x"].dtype.kind == "f" else t["x"]
-        return [np.asarray(f(x, *numbers(a)))]
+        x = numeric(t["x"])
+        given = [np.float32(n) if x.dtype.kind == "f" or n != np.trunc(n) else int(n) for n in numbers(a)]
+        return [in_dtype(f(x, *given), a.dtypes.get("out", "float32"))]
 
     @op(names, schema, reference=reference, cases=cases(example, out))
     def plan(a: Args, limits: Limits) -> Plan:
-        if not prod(a["x"]):
-            return Plan((a["x"],), (), "empty")
-        text = expr if isinstance(expr, str) else expr(a)
-        return Plan(
-            (a["x"],), (unary_step(a, text, limits, numbers(a)),), "vec4" if prod(a["x"]) % 4 == 0 else "scalar"
-        )
-
-
-def _limits(a: Args) -> tuple[float, float]:
-    return a.num("low", -LARGEST), a.num("high", LARGEST)
+        return unary_plan(a, expr, limits, numbers(a), test=test)
 
 
 for _name, _sign, _f in COMPARISONS:
     scalar(
         f"aten.{_name}.Scalar",
-        "x value:num -> out",
-        f"select(OUT_T(0), OUT_T(1), x {_sign} IN_T(params.a))",
-        lambda x, v, k, f=_f: f(x, np.float32(v)),
+        "x/any value:num -> out/any",
+        f"x {_sign} {{0}}",
+        lambda x, v, f=_f: f(x, v),
         {"value": 0.25},
         out="bool",
+        test=True,
     )
 for _name, _sign, _k in (("add", "+", 1), ("sub", "-", -1)):
     scalar(
         f"aten.{_name}.Scalar",
-        "x value:num alpha:num -> out",
-        f"OUT_T(x) {_sign} OUT_T(params.a * params.b)",
-        lambda x, v, k, sign=_k: x + sign * v * k,
+        "x/any value:num alpha:num -> out/float|int",
+        f"x {_sign} {{0}}",
+        lambda x, v, sign=_k: x + sign * v,
         {"value": 1.5, "alpha": 2},
+        numbers=lambda a: (a.num("value") * a.num("alpha", 1.0),),
     )
-scalar("aten.mul.Scalar", "x value:num -> out", "OUT_T(x) * OUT_T(params.a)", lambda x, v, k: x * v, {"value": 0.42})
-scalar("aten.div.Scalar", "x value:num -> out", "OUT_T(x) / OUT_T(params.a)", lambda x, v, k: x / v, {"value": 3})
+scalar("aten.mul.Scalar", "x/any value:num -> out/any", "x * {0}", lambda x, v: x * v, {"value": 0.42})
+scalar("aten.div.Scalar", "x/any value:num -> out", "x / {0}", lambda x, v: x / v, {"value": 3})
+
+
+def _bounds(a: Args) -> tuple[float, float]:
+    """Without a bound, the largest or smallest value that there is."""
+    is_float = any(a.dtypes.get(n, "float32").startswith("float") for n in ("x", "out"))
+    most = math.inf if is_float else 2**31 - 1
+    return a.num("low", -most - (not is_float)), a.num("high", most)
+
+
+_AT_LEAST = "select(x, {0}, x < {0})"  # unlike clamp, it keeps a NaN
 scalar(
     "aten.hardtanh.default aten.clamp.default",
-    "x low?:num high?:num -> out",
-    "clamp(OUT_T(x), OUT_T(params.a), OUT_T(params.b))",
-    lambda x, low, high: np.clip(x, low, high),
+    "x/float|int low?:num high?:num -> out/float|int",
+    f"select({_AT_LEAST}, {{1}}, {_AT_LEAST} > {{1}})",
+    lambda x, low, high: np.minimum(np.maximum(x, low), high),
     {"low": -0.5, "high": 0.75},
-    numbers=_limits,
+    numbers=_bounds,
 )
 scalar(
     "aten.full_like.default",
-    "x value:num _ _ _ _ _ -> out",
-    "OUT_T(params.a)",
-    lambda x, v, k: np.full(x.shape, np.float32(v)),
+    "x/any value:num _ _ _ _ _ -> out/any",
+    "{0}",
+    lambda x, v: np.full(x.shape, v),
     {"value": 0.5},
 )
 scalar(
     "aten.leaky_relu.default",
     "x value:num -> out",
-    "select(x * params.a, x, x > IN_T(0))",
-    lambda x, v, k: np.where(x > 0, x, x * v),
+    "select(x * {0}, x, x > BOTH_T(0))",
+    lambda x, v: np.where(x > 0, x, x * v),
     {"value": 0.01},
 )
-scalar("aten.abs.default", "x -> out", "abs(x)", lambda x, *_: np.abs(x), {})
-scalar("aten.neg.default", "x -> out", "-x", lambda x, *_: -x, {})
-scalar("aten.exp.default", "x -> out", "exp(x)", lambda x, *_: np.exp(x), {})
-scalar("aten.sin.default", "x -> out", "sin(x)", lambda x, *_: np.sin(x), {})
-scalar("aten.cos.default", "x -> out", "cos(x)", lambda x, *_: np.cos(x), {})
-scalar("aten.floor.default", "x -> out", "floor(x)", lambda x, *_: np.floor(x), {})
-scalar("aten.ceil.default", "x -> out", "ceil(x)", lambda x, *_: np.ceil(x), {})
-scalar("aten.round.default", "x -> out", "round(x)", lambda x, *_: np.rint(x), {})
-scalar("aten.silu.default", "x -> out", "x / (1 + exp(-x))", lambda x, *_: x / (1 + np.exp(-x)), {})
 
 
-def _power(a: Args) -> str:
-    """WGSL's pow is undefined for negative bases, so the sign is computed apart for whole exponents."""
-    exponent = a.num("value")
+def power_expr(x: str, exponent: str, infinity: str, nan: str) -> str:
+    """x to a power as C and PyTorch define it; WGSL's pow is undefined unless x is positive.
+
+    Zero to a negative power is infinite. A negative number to a fractional power is NaN, to an odd one negative.
+    """
+    whole = f"({exponent} == trunc({exponent}))"
+    odd = f"({whole} & (abs({exponent} % BOTH_T(2)) == BOTH_T(1)))"
+    zero = f"select(BOTH_T(0), {infinity}, {exponent} < BOTH_T(0))"
+    size = f"select(pow(abs({x}), {exponent}), {zero}, {x} == BOTH_T(0))"
+    signed = f"({size} * select(BOTH_T(1), BOTH_T(-1), ({x} < BOTH_T(0)) & {odd}))"
+    real = f"select({signed}, {nan}, ({x} < BOTH_T(0)) & (abs({x}) < {infinity}) & !{whole})"
+    return f"select({real}, BOTH_T(1), ({exponent} == BOTH_T(0)) | ({x} == BOTH_T(1)))"
+
+
+def power_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    with np.errstate(all="ignore"):
+        return [np.power(t["x"].astype(np.float64), a.num("value"))]
+
+
+def make_signs(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    """Numbers of both signs, and zero."""
+    x = rng.standard_normal(a["x"]).astype(np.float32)
+    x.reshape(-1)[:1] = 0
+    return {"x": x}
+
+
+@op(
+    "aten.pow.Tensor_Scalar",
+    "x value:num -> out",
+    reference=power_reference,
+    make=make_signs,
+    cases=tuple(case for n in (3, 2, -1, -2, 0, 0.5, -1.5) for case in cases({"value": n})[: 2 if n == 3 else 1]),
+)
+def power(a: Args, limits: Limits) -> Plan:
+    exponent = float(np.float32(a.num("value")))
+    unsupported(math.isfinite(exponent), f"exponent {exponent} has no kernel")
     if exponent == 2:
-        return "x * x"
-    if exponent != int(exponent):
-        return "pow(x, OUT_T(params.a))"
-    sign = " * sign(x)" if exponent % 2 else ""
-    return f"pow(abs(x), OUT_T(params.a)){sign}" if exponent else "OUT_T(1)"
+        return unary_plan(a, "x * x", limits)
+    literal = f"BOTH_T({exponent!r})"
+    return unary_plan(a, power_expr("x", literal, "{0}", "{1}"), limits, (math.inf, math.nan))
 
 
-scalar("aten.pow.Tensor_Scalar", "x value:num -> out", _power, lambda x, v, k: np.power(x, v), {"value": 3})
-
-
-def _gelu(a: Args) -> str:
-    kind = a.attrs.get("approximate")
-    unsupported(kind in ("none", "tanh"), f"gelu of kind {kind!r} has no kernel")
+def _gelu(kind: str | None) -> str:
     if kind == "tanh":
-        return "0.5 * x * (1 + tanh(clamp(0.7978845608 * (x + 0.044715 * x * x * x), OUT_T(-15), OUT_T(15))))"
+        return "0.5 * x * (1 + tanh(clamp(0.7978845608 * (x + 0.044715 * x * x * x), BOTH_T(-15), BOTH_T(15))))"
     z = "abs(x) * 0.70710678"
     t = f"(1 / (1 + 0.3275911 * {z}))"  # erf to 1.5e-7, Abramowitz and Stegun 7.1.26
     poly = "1.061405429"
@@ -132,12 +159,10 @@ def _gelu(a: Args) -> str:
 
 
 def gelu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    from math import erf
-
     x = t["x"].astype(np.float64)
     if a.attrs["approximate"] == "tanh":
         return [0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))]
-    return [0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2)))]
+    return [0.5 * x * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))]
 
 
 @op(
@@ -147,6 +172,6 @@ def gelu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     cases=(*cases({"approximate": "none"}), *cases({"approximate": "tanh"})),
 )
 def gelu(a: Args, limits: Limits) -> Plan:
-    text = _gelu(a)
-    route = "empty" if not prod(a["x"]) else "vec4" if prod(a["x"]) % 4 == 0 else "scalar"
-    return Plan((a["x"],), (unary_step(a, text, limits),) if prod(a["x"]) else (), route)
+    kind = a.attrs.get("approximate")
+    unsupported(kind in ("none", "tanh"), f"gelu of kind {kind!r} has no kernel")
+    return unary_plan(a, _gelu(kind), limits)

@@ -20,12 +20,13 @@ Each word is `name flags :type /dtypes`; all but the name may be left out.
 
 After the arrow come the outputs: `out` is a tensor, `[out,mean]` a list of two, `[out*]` a list whose length the call
 decides, and `out:symint` an integer known only at call time. They too may have `/dtypes`, where the name of an argument
-stands for the dtype of that argument: `x/any -> out/x`.
+means that both have the same dtype: `x/any -> out/x`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # What a tensor is for. Everything that treats weights, caches or tables in a way of its own reads it from here.
@@ -131,3 +132,28 @@ def _param(i: int, word: str) -> Param:
     kind = "tensors" if match["many"] else "tensor"
     dtypes = tuple((match["dtypes"] or "float").split("|"))
     return Param(name, kind, type_, optional, "!" in flags, "*" in flags, match["source"] or "", dtypes)
+
+
+def same_memory(source: str, target: str) -> bool:
+    """Whether a tensor can be read as another dtype: both are alike on the device, and no value is narrowed."""
+    is_float = [dtype in DTYPES["float"] for dtype in (source, target)]
+    return source == target or all(is_float) or (not any(is_float) and target == "int32")
+
+
+def dtype_problem(
+    params: Sequence[tuple[Param, str, str]], outs: Sequence[tuple[str, tuple[str, ...], str]]
+) -> str | None:
+    """Why kernels do not take such tensors, if so; of arguments as (declaration, name, dtype), and outputs alike."""
+    for param, name, dtype in params:
+        taken = [d for word in param.dtypes for d in DTYPES[word]]
+        if dtype not in taken:
+            return f"argument {name} is {dtype}, the kernel takes {', '.join(taken)}"
+    for name, words, dtype in outs:
+        sources = [(n, d) for param, n, d in params if param.name in words]
+        for source, other in sources:
+            if not same_memory(other, dtype):
+                return f"output {name} is {dtype}, argument {source} is {other}: the kernel only moves elements"
+        taken = [d for word in words for d in DTYPES.get(word, ())]
+        if not sources and dtype not in taken:
+            return f"output {name} is {dtype}, the kernel gives {', '.join(taken)}"
+    return None

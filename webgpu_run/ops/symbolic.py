@@ -11,12 +11,12 @@ from .plan import Plan
 from .spec import Args, op
 
 
-@op("sym_size.int", "x dim:int -> out:symint")
+@op("sym_size.int", "x/any dim:int -> out:symint")
 def sym_size(a: Args, limits: Limits) -> Plan:
     return Plan(sym=a["x"][wrap(a.int("dim"), len(a["x"]))])
 
 
-@op("et_vk.select_as_symint.default", "x dim:int index:int -> out:symint", reads_data="x")
+@op("et_vk.select_as_symint.default", "x/int dim:int index:int -> out:symint", reads_data="x")
 def select_as_symint(a: Args, limits: Limits) -> Plan:
     data = a.attrs["data"]
     if data is None:

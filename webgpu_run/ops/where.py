@@ -8,9 +8,8 @@ import numpy as np
 
 from ..shapes import Array, broadcast, broadcast_strides, ceil_div, prod
 from .copy import pad8
-from .elementwise import wgsl_type
 from .limits import Limits
-from .plan import Plan, Step, fold, need
+from .plan import Plan, Step, fold
 from .spec import Args, Case, op
 
 WG = 64
@@ -29,7 +28,7 @@ _COND = {"cond": "bool"}
 
 @op(
     "aten.where.self",
-    "cond a b -> out",
+    "cond/bool|int a/any b/any -> out/a|b",
     reference=reference,
     make=make,
     cases=(
@@ -39,8 +38,6 @@ _COND = {"cond": "bool"}
 )
 def where(a: Args, limits: Limits) -> Plan:
     names = ("cond", "a", "b")
-    kinds = {wgsl_type(a.dtypes.get(n, "float32")) for n in ("a", "b", "out")}
-    need(len(kinds) == 1, "the two choices and the output are not of one kind")
     out = broadcast(broadcast(a["cond"], a["a"]), a["b"])
     count = prod(out)
     if not count:
