@@ -31,6 +31,7 @@ from webgpu_run.formats.vkgraph import (
     VkTensor,
 )
 from webgpu_run.formats.vkgraph_writer import program_of
+from webgpu_run.gpu.device import Device
 
 from helpers import file_mutants
 from helpers.samples import FIXTURES, WEIGHT, add_program, every_kind, plain
@@ -150,6 +151,12 @@ def test_files_that_once_escaped(path: Path) -> None:
         start = time.process_time()
         file_mutants.judge(path.read_bytes(), k)
         assert time.process_time() - start < SLOW
+
+
+@pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.stem)
+def test_files_that_once_escaped_on_the_adapter(path: Path, device: Device) -> None:
+    for fuse in (True, False):
+        assert file_mutants.judge_run(path.read_bytes(), device, fuse=fuse) != "not read"
 
 
 @pytest.mark.campaign

@@ -6,37 +6,22 @@ import random
 import struct
 from collections.abc import Callable
 
+import numpy as np
+
 from webgpu_run.debug.inspect import inspect
 from webgpu_run.errors import RunError
 from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph_writer import program_of
+from webgpu_run.gpu.device import Device
 from webgpu_run.graph.lower import planned
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
+from webgpu_run.runtime.model import Model
 
 from helpers import graphs
 from helpers.samples import add_program, every_kind
 
-MAGIC = (
-    0,
-    1,
-    2,
-    4,
-    7,
-    8,
-    127,
-    128,
-    255,
-    256,
-    65535,
-    65536,
-    2**24,
-    2**30,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**63,
-    2**64 - 1,
-)
+MAGIC = sorted({2**n + d for n in (0, 1, 2, 3, 7, 8, 16, 24, 30, 31, 32, 63, 64) for d in (-1, 0)})
+LARGEST_INPUT = 1 << 24  # elements
 
 
 class Sample:
@@ -160,3 +145,24 @@ def judge(data: bytes, k: int) -> str:
     except RunError as error:
         return f"read, then {type(error).__name__}"
     return "planned"
+
+
+def judge_run(data: bytes, device: Device, *, fuse: bool) -> str:
+    """Read, load and run twice, with zeros as inputs; how far it came."""
+    try:
+        program = pte.loads(data)
+    except RunError:
+        return "not read"
+    try:
+        model = Model(program, device, fuse=fuse)
+        for rows in (3, 1):
+            inputs = []
+            for spec in model.inputs:
+                dims = spec.dims if spec.dynamism == "static" else tuple(min(d, rows) for d in spec.dims)
+                if np.prod(dims, dtype=np.float64) > LARGEST_INPUT:
+                    return "too large to run"
+                inputs.append(np.zeros(dims, spec.dtype if spec.dtype in np.sctypeDict else "float32"))
+            model.run(inputs)
+    except RunError as error:
+        return f"read, then {type(error).__name__}"
+    return "run"

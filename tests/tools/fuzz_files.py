@@ -28,7 +28,9 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from helpers.file_mutants import Sample, judge, mutant, small_samples  # noqa: E402
+from webgpu_run.gpu.device import open_device  # noqa: E402
+
+from helpers.file_mutants import Sample, judge, judge_run, mutant, small_samples  # noqa: E402
 
 SECONDS, RUN_SECONDS = 2.0, 10.0
 BASE, GROWTH = 16 << 20, 10  # bytes of memory: BASE + GROWTH * size of the file
@@ -37,40 +39,6 @@ RUN_BASE = 1 << 30
 
 class TimeUpError(BaseException):
     """A mutant took too long."""
-
-
-class Runs:
-    """Loads and runs on one device."""
-
-    def __init__(self) -> None:
-        from webgpu_run.gpu.device import open_device
-
-        self.device = open_device()
-
-    def judge(self, data: bytes, k: int) -> str:
-        import numpy as np
-
-        from webgpu_run.errors import RunError
-        from webgpu_run.formats import pte
-        from webgpu_run.runtime.model import Model
-
-        try:
-            program = pte.loads(data)
-        except RunError:
-            return "not read"
-        try:
-            model = Model(program, self.device, fuse=k // 8 % 2 == 0)
-            for rows in (3, 1):
-                inputs = []
-                for spec in model.inputs:
-                    dims = spec.dims if spec.dynamism == "static" else tuple(min(d, rows) for d in spec.dims)
-                    if np.prod(dims, dtype=np.float64) > 1 << 24:
-                        return "too large to run"
-                    inputs.append(np.zeros(dims, spec.dtype if spec.dtype in np.sctypeDict else "float32"))
-                model.run(inputs)
-        except RunError as error:
-            return f"read, then {type(error).__name__}"
-        return "run"
 
 
 def peak() -> int:
@@ -85,12 +53,12 @@ def work(options: argparse.Namespace) -> None:
     samples = small_samples() * (not options.files) + [
         Sample(Path(p).stem, Path(p).read_bytes()) for p in options.files
     ]
-    runs = Runs() if options.run else None
+    device = open_device() if options.run else None
 
     def late(number: int, frame: object) -> None:
         raise TimeUpError
 
-    if not runs:
+    if not device:
         signal.signal(signal.SIGPROF, late)
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, most))
@@ -101,9 +69,9 @@ def work(options: argparse.Namespace) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again at what is in use now
         before, start, fault = peak(), time.process_time(), ""
         try:
-            if not runs:
+            if not device:
                 signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
-            outcome = runs.judge(data, k) if runs else judge(data, k)
+            outcome = judge_run(data, device, fuse=k // 8 % 2 == 0) if device else judge(data, k)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -111,9 +79,9 @@ def work(options: argparse.Namespace) -> None:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         seconds, grown = time.process_time() - start, peak() - before
-        if not fault and not runs and seconds > SECONDS:
+        if not fault and not device and seconds > SECONDS:
             outcome, fault = "slow", f"{seconds:.1f} s"
-        if not fault and grown > (RUN_BASE if runs else BASE) + GROWTH * len(data):
+        if not fault and grown > (RUN_BASE if device else BASE) + GROWTH * len(data):
             outcome, fault = "memory", f"{grown:,} bytes for a file of {len(data):,}"
         row = {"k": k, "strategy": strategy, "file": sample.name, "outcome": outcome, "fault": fault}
         print(json.dumps(row | {"seconds": round(seconds, 4), "grown": grown, "size": len(data)}), flush=True)
@@ -187,6 +155,8 @@ def main(argv: list[str]) -> int:
                 row |= {"strategy": strategy, "file": sample.name}
                 k = current + 1
             outcomes[row["outcome"]] += 1
+            if outcomes.total() % 25_000 == 0:
+                print(f"{outcomes.total():,} mutants, {time.monotonic() - began:,.0f} s", file=sys.stderr, flush=True)
             strategies[row["strategy"]] += 1
             worst = {name: max(worst[name], row[name]) for name in worst}
             if row["fault"]:
