@@ -95,6 +95,12 @@ def test_objects_have_their_handle(device: Device) -> None:
         )
 
 
+def test_references_that_keep_a_device_alive(device: Device) -> None:
+    for wrapped in (device.handle, device.handle.queue):
+        name = f"{type(wrapped).__name__}._device"
+        assert getattr(wrapped, "_device", None) is device.handle, WHAT_TO_DO.format(name=name)
+
+
 def test_no_other_module_uses_private_attributes() -> None:
     private = re.compile(r"\._internal\b|_the_instance|\blibf\b|wgpu_native import|\bffi\b|\._helpers\b|\._api\b")
     places = [

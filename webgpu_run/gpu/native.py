@@ -101,6 +101,14 @@ def _serve(poll: Any, requests: _Requests) -> None:
         del request, device, submission  # the device may be released while this thread waits for the next request
 
 
+def _let_go(device: Any, requests: _Requests) -> None:
+    """End the thread, and let the device be released with its last buffer. wgpu-py's device and its queue refer to the
+    device, so these and a thread of wgpu-py would otherwise stay until the garbage collector runs.
+    """
+    requests.put(None)
+    device._device = device.queue._device = None
+
+
 class Native:
     """The device's queue, and the thread that waits for it, which ends with this object."""
 
@@ -124,7 +132,7 @@ class Native:
         # The thread has no reference to this object, which would keep it and the device alive.
         waiter = threading.Thread(target=_serve, args=(lib.wgpuDevicePoll, self._requests), daemon=True, name="waiter")
         waiter.start()
-        weakref.finalize(self, self._requests.put, None)
+        weakref.finalize(self, _let_go, device, self._requests).atexit = False
 
     def submit(self, *commands: Any) -> Any:
         """Submit command buffers and all writes made so far. Returns the submission index, for `until`."""
