@@ -237,6 +237,16 @@ def test_checks_pass_on_every_kind_of_file(path: Path, fuse: bool, device: Devic
     assert visitor.compared >= 2
 
 
+def test_logits_come_without_choosing_a_token(model: Model) -> None:
+    """The dispatches that choose a token run only where its id is asked for."""
+    model.run([np.array([[3]]), np.array([0])])
+    for_logits = model.stats.dispatches
+    model.finish(model.start([3], 0))
+    assert model.stats.dispatches > for_logits
+    model.run([np.array([[3]]), np.array([0])])
+    assert model.stats.dispatches == for_logits
+
+
 def test_an_id_that_is_on_the_device_is_not_sent_again(model: Model) -> None:
     """Only while nothing else has run; any other id is sent."""
     (chosen,) = model.finish(model.start([3], 0))

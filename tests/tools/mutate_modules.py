@@ -126,7 +126,9 @@ MUTANTS = (
     Mutant(
         "reset empties no cache", f"{GPU}/executor.py", "Executor.reset", "return", "tests/test_goldens.py -k reset"
     ),
-    Mutant("no node is skipped", f"{GPU}/executor.py", "Executor.skip", "return", "tests/test_session.py"),
+    Mutant(
+        "logits also cost a choice", f"{GPU}/executor.py", "Executor.skip", "return", "tests/test_session.py -k logits"
+    ),
     # checkers
     Mutant("all bits are the same", f"{DEBUG}/fresh_build.py", "same_bits", "return", CHECKERS),
     Mutant("a fresh build's state is not compared", f"{DEBUG}/fresh_build.py", "_Fresh.compare", "return", CHECKERS),
@@ -202,7 +204,7 @@ def run(tree: Path, tests: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *shlex.split(tests)]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, env=env)
-    failed = re.search(r"^FAILED (\S+)", done.stdout, re.M)
+    failed = re.search(r"^FAILED (.+?)(?: - |$)", done.stdout, re.M)
     return done.returncode, failed[1] if failed else done.stdout[-400:]
 
 
