@@ -20,6 +20,7 @@ TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
 STATS = ("line", "json", "none")
 KV = ("f32", "f16")
+PROFILES = ("gpu", "gpu-plain", "gpu-8x16", "gpu-32x4", "software", "software-plain")
 TEXT = {
     "Prompt": ("prompt", "prompt_file", "prompt_ids", "chunk", "tokenizer"),
     "Sampling (--temp above 0)": ("temp", "top_k", "top_p", "min_p", "seed"),
@@ -30,7 +31,7 @@ GROUPS = {
     **TEXT,
     "Any other model": ("input", "output", "method"),
     "Model and device": ("data", "device", "list_devices", "doctor", "kv", "no_fuse", "no_tune", "timeout", "isolate"),
-    "Looking inside": ("inspect", "trace_resize", "timings", "trace"),
+    "Looking inside": ("inspect", "kernels", "profile", "trace_resize", "timings", "trace"),
     "Numerics": ("check", "check_resize", "nan_check", "dump"),
     "Output": ("stats",),
 }

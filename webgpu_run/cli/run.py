@@ -10,7 +10,7 @@ import click
 from ..console.command import Command, OptionalValue, run
 from ..errors import UsageError
 from ..version import __version__
-from .options import GROUPS, Settings, run_options, text_only
+from .options import GROUPS, PROFILES, Settings, run_options, text_only
 
 INSPECT = ("summary", "ops", "tensors", "values", "size", "json")
 
@@ -43,6 +43,12 @@ Shell completion: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zs
     metavar="[VIEW]",
     help=f"Show what is in the file. Views: {', '.join(INSPECT)}.",
 )
+@click.option(
+    "--kernels",
+    metavar="OUT.jsonl",
+    help="Write the shader modules that the model uses, one JSON object per line. - is stdout. Needs no GPU.",
+)
+@click.option("--profile", type=click.Choice(PROFILES), help="With --kernels: the machine to plan for. Default: gpu.")
 @run_options
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr but errors.")
 @click.option("-v", "--verbose", count=True, help="Print more on stderr: driver, kernels, KV cache.")
@@ -55,6 +61,8 @@ def command(
     list_devices: bool,
     doctor: bool,
     inspect: str | None,
+    kernels: str | None,
+    profile: str | None,
     quiet: bool,
     verbose: int,
     debug: bool,
@@ -90,6 +98,8 @@ def command(
             return run_child(sys.argv[1:])
     from ..runtime.open import open_program
 
+    if profile and not kernels:
+        raise UsageError("--profile is for --kernels only")
     program = open_program(model, data)
     if inspect:
         from ..ops.limits import Limits
@@ -106,6 +116,11 @@ def command(
     settings = Settings(
         model=program.path, bundled=not model, data=data, device=device, quiet=quiet, verbose=verbose, **options
     )
+    if kernels:
+        from .kernels import write_kernels
+
+        write_kernels(program, settings, kernels, profile or "gpu")
+        return None
     if settings.input or settings.output:
         if text := text_only(click.get_current_context()):
             raise UsageError(f"{' and '.join(text)} cannot be used with --input or --output, which are not for text")
