@@ -7,12 +7,15 @@ a machine that is slower for a while slows down all files.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,6 +29,8 @@ from . import host
 from .rows import facts, summary
 from .tables import LOAD, Row, sinks
 from .trials import LengthLimits
+
+_WATCHED = "watched"  # argument of a process that ends with its parent
 
 
 def once(path: str, device: str | None) -> dict[str, Any]:
@@ -45,16 +50,38 @@ def once(path: str, device: str | None) -> dict[str, Any]:
     return {**times, "base_rss_bytes": base, "peak_rss_bytes": host.peak_rss(), "gpu_bytes": opened.allocated}
 
 
-def _child(path: str, device: str | None) -> dict[str, Any]:
-    command = [sys.executable, "-m", __name__, json.dumps([path, device])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode < 0:
-        raise errors.DeviceError(f"the load was ended by {signal.Signals(-done.returncode).name} ({path})")
-    if done.returncode:
+def _child(path: str, device: str | None, timeout: float) -> dict[str, Any]:
+    """Load a file in a new process, which ends with us or after `timeout` seconds at the latest."""
+    command = [sys.executable, "-m", __name__, json.dumps([path, device]), _WATCHED]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err) as child:
+            try:
+                code = child.wait(timeout)
+            except subprocess.TimeoutExpired:
+                raise errors.DeviceError(f"the load did not end within {timeout:g} s ({path})") from None
+            finally:
+                child.kill()
+        results, messages = (_lines(file) for file in (out, err))
+    if code < 0:
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+        raise errors.DeviceError(f"the load was ended by {name} ({path})")
+    if code or not results:
         kinds = (errors.FormatError, errors.UnsupportedError, errors.ShapeError, errors.DeviceError)
-        kind = next((k for k in kinds if k.exit_code == done.returncode), errors.RunError)
-        raise kind((done.stderr.strip().splitlines() or ["the load failed"])[-1])
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+        kind = next((k for k in kinds if k.exit_code == code), errors.RunError)
+        raise kind(messages[-1] if messages else f"the load failed ({path})")
+    return dict(json.loads(results[-1]))
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace").splitlines()
+
+
+def _end_with_parent() -> None:
+    """Wait until the other end of stdin is closed, which happens when the parent ends, however it ends."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
 
 
 def run_load(
@@ -62,6 +89,7 @@ def run_load(
     models: tuple[str, ...],
     repeat: int,
     device: str | None,
+    timeout: float,
     report: str | None,
     form: str | None,
     out: str | None,
@@ -85,7 +113,7 @@ def run_load(
                 for number in range(repeat):
                     for i, program in enumerate(programs):
                         progress(f"round {number + 1}", i, len(programs))
-                        loads[i].append(_child(str(program.path), device))
+                        loads[i].append(_child(str(program.path), device, timeout))
                         if not number or i == len(programs) - 1:
                             progress.close()
                             rows = [_row(m, s) for m, s in zip(loads, shared, strict=True) if m]
@@ -120,6 +148,8 @@ def _row(loads: list[dict[str, Any]], shared: Row) -> Row:
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == [_WATCHED]:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         print(json.dumps(once(*json.loads(sys.argv[1]))))
     except errors.RunError as error:

@@ -9,13 +9,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from ..console import outfile
 from ..console.terminal import one_line
+from ..errors import RunError
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 SCHEMA = 1
@@ -39,6 +40,40 @@ class View:
         return replace(self, cells=lambda row: {c: text for c, text in self.cells(row).items() if c not in columns})
 
 
+class LineFile:
+    """A file that grows line by line, so that finished lines survive if the run is killed.
+
+    A line that cannot be written completely leaves nothing behind.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise self._error(error) from None
+
+    def write(self, text: str) -> None:
+        rest = memoryview(text.encode())
+        end = self._file.seek(0, os.SEEK_END) if self._file.seekable() else 0
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise self._error(error) from None
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _error(self, error: OSError) -> RunError:
+        return RunError(f"cannot write: {(error.strerror or str(error)).lower()} ({self.path})")
+
+
 class Sink:
     """Takes rows one by one (`row`) or all rows so far (`show`); `close` completes the output."""
 
@@ -47,7 +82,7 @@ class Sink:
         self.form, self.view, self.path = form, view, out
         self.rows: list[Row] = []
         self._text = io.StringIO()
-        self._file: TextIO | None = sys.stdout if out is None else None
+        self._file: TextIO | LineFile | None = sys.stdout if out is None else None
         self._started = False  # whether a heading was written
         self._lines = 0  # lines on the terminal that the next table replaces
         self._whole = False  # whether rows come through `show`
@@ -62,8 +97,7 @@ class Sink:
     def row(self, row: Row) -> None:
         """One more row, which will not change."""
         if self._file is None and self.form == "jsonl" and self.path:
-            # Lines go to the file itself, not to a temporary one, so that they survive if the run is killed.
-            self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115
+            self._file = LineFile(self.path)
         self.rows.append(row)
         self._put(self._rendered(row))
 
@@ -183,24 +217,30 @@ class Sinks:
     all: tuple[Sink, ...]
 
     def row(self, row: Row) -> None:
-        for sink in self.all:
-            sink.row(row)
+        self._each(lambda sink: sink.row(row))
 
     def show(self, rows: Sequence[Row]) -> None:
-        for sink in self.all:
-            sink.show(rows)
+        self._each(lambda sink: sink.show(rows))
+
+    def _each(self, action: Callable[[Sink], None]) -> None:
+        """Do this to all sinks in order, also to those after one that fails."""
+        with ExitStack() as actions:
+            for sink in reversed(self.all):
+                actions.callback(action, sink)
 
 
 @contextmanager
 def sinks(form: str | None, out: str | None, view: View, todo: Sequence[Row] = ()) -> Iterator[Sinks]:
-    made = [Sink(form or "table", view, todo)]
-    if out:
-        made.insert(0, Sink(form_of(form, out), view, todo, out))  # the file first, because stdout may be a closed pipe
-    try:
-        yield Sinks(tuple(made))
-    finally:
-        for sink in made:
-            sink.close()
+    """Rows for stdout and, if `out` is given, for a file. Both are completed even if one of them cannot be written."""
+    with ExitStack() as closing:
+        stdout = Sink(form or "table", view, todo)
+        closing.callback(stdout.close)
+        if not out:
+            yield Sinks((stdout,))
+            return
+        file = Sink(form_of(form, out), view, todo, out)
+        closing.callback(file.close)
+        yield Sinks((file, stdout))  # the file first, because stdout may be a closed pipe
 
 
 def _array(rows: Sequence[Row]) -> str:

@@ -223,6 +223,10 @@ def op(
 @click.argument("models", nargs=-1, metavar="[MODEL.pte...]")
 @click.option("-r", "--repeat", type=click.IntRange(1, 1000), default=3, show_default=True, help="Loads of each file.")
 @click.option("--report", metavar="OUT.html", help="Also write a page: time and memory by file size.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, 1e6, min_open=True), default=600.0, show_default=True, metavar="SECONDS",
+    help="Give up if one load takes longer.",
+)  # fmt: skip
 @_DEVICE
 @_output
 def load(debug: bool, **options: Any) -> int | None:
