@@ -6,12 +6,13 @@ logits, = model.run([tokens, position])
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from .errors import CheckError, DeviceError, FormatError, RunError, ShapeError, UnsupportedError, UsageError
 from .version import __version__
 
+TYPE_CHECKING = False  # as in typing, whose import would delay every command
 if TYPE_CHECKING:
+    from typing import Any
+
     from .runtime.model import Model as Model
     from .runtime.open import load as load
 

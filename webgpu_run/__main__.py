@@ -1,5 +1,5 @@
 """`python -m webgpu_run` is `webgpu-run`."""
 
-from .cli.run import main
+from .cli.entry import webgpu_run
 
-main()
+webgpu_run()

@@ -24,7 +24,7 @@ def read(path: str) -> tuple[list[Row], str | None]:
     try:
         whole = json.loads(text)
         rows = whole if isinstance(whole, list) else [whole]
-    except ValueError:
+    except (ValueError, RecursionError):
         rows, warning = _lines(text, path)
     for i, row in enumerate(rows):
         _check(row, f"{path}, row {i + 1}")
@@ -38,7 +38,7 @@ def _lines(text: str, path: str) -> tuple[list[Row], str | None]:
     for i, line in enumerate(lines):
         try:
             rows.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             if i == len(lines) - 1 and rows and not text.endswith("\n"):
                 return rows, f"the last line is incomplete: the run that wrote it was killed ({path})"
             raise FormatError(f"line {i + 1} is not JSON ({path})") from None
@@ -51,7 +51,9 @@ def _check(row: object, where: str) -> None:
         raise FormatError(f"not a row of results ({where})")
     if row.get("schema") != SCHEMA:
         raise UnsupportedError(f"schema {row.get('schema')}, this version reads {SCHEMA} ({where})")
-    if not all(isinstance(x, int | float) and x > 0 for x in row["samples"]):
+    if not all(isinstance(row.get(key, {}), dict) for key in ("model", "device")):
+        raise FormatError(f"not a row of results ({where})")
+    if not all(isinstance(x, int | float) and 0 < x < 1e300 for x in row["samples"]):
         raise FormatError(f"a sample is not a positive number ({where})")
 
 

@@ -7,8 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
-from ..console.command import INTERRUPTED
-from ..console.terminal import stderr_console
+from ..console.early import INTERRUPTED
+from ..console.terminal import one_line, stderr_console
 from ..errors import RunError
 from ..llm.chat import Conversation
 from ..llm.session import Stopped
@@ -46,7 +46,7 @@ def chat(talk: Conversation, printer: ReplyPrinter, report: RunReport, first: st
             except RunError as error:
                 if not is_typed:
                     raise
-                stderr_console().print(f"webgpu-run: error: {error}")
+                stderr_console().print(f"webgpu-run: error: {one_line(str(error))}")
                 continue
             except Stopped:
                 if not is_typed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from .options import Settings
 from .run_report import RunReport, check_outputs, load_model, save_array
 from .run_totals import RunTotals
 
+_MAGIC = b"\x93NUMPY"
+
 
 def forward(program: Program, settings: Settings) -> int:
     """Call the method once with the given arrays. Outputs are written to files, or summarized on stdout."""
@@ -30,7 +33,7 @@ def forward(program: Program, settings: Settings) -> int:
     takes = ", ".join(f"{t.dtype} {list(t.dims)}" for t in specs)
     if len(settings.input) != len(specs):
         raise UsageError(f"{plural(len(settings.input), 'input')} given, {method.name!r} takes {len(specs)}: {takes}")
-    arrays = [_load(path) for path in settings.input]
+    arrays = [read_npy(path) for path in settings.input]
     folder = Path(settings.output) if settings.output else None
     targets = [folder / f"output_{k}.npy" for k in range(len(method.outputs))] if folder else []
     if folder:
@@ -70,16 +73,28 @@ def describe(array: Array) -> str:
     return text
 
 
-def _load(path: str) -> Array:
+def read_npy(path: str) -> Array:
+    """Read a .npy file of numbers. Unlike np.load, it compares the shape with the size of the file first."""
     try:
-        array = np.load(path, allow_pickle=False)
+        with open(path, "rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise FormatError(f"not a .npy file ({path})")
+            file.seek(0)
+            version = np.lib.format.read_magic(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+            )
+            shape, is_fortran, dtype = read_header(file)
+            data = file.read()
+        if dtype.kind not in "biufc" or any(isinstance(dim, bool) or dim < 0 for dim in shape):
+            raise ValueError
+        if math.prod(shape) * dtype.itemsize > len(data):
+            raise ValueError
+        array = np.frombuffer(data, dtype, math.prod(shape))
+        return array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
     except OSError as error:
         raise FormatError(f"cannot read: {(error.strerror or str(error)).lower()} ({path})") from None
-    except (ValueError, EOFError):
-        with open(path, "rb") as file:
-            is_npy = file.read(6) == b"\x93NUMPY"
-        what = "a .npy file that is cut short or does not hold numbers" if is_npy else "not a .npy file"
-        raise FormatError(f"{what} ({path})") from None
-    if not isinstance(array, np.ndarray):
-        raise FormatError(f"an .npz archive, not a .npy file ({path})")
-    return array
+    except FormatError:
+        raise
+    except Exception:  # numpy evaluates the header as a Python literal, which can fail in many ways
+        raise FormatError(f"a .npy file that is cut short or does not hold numbers ({path})") from None

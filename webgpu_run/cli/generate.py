@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..console.command import INTERRUPTED
+from ..console.early import INTERRUPTED
 from ..console.interrupt import Interrupts
 from ..console.progress import Progress
 from ..console.terminal import stderr_console

@@ -93,13 +93,20 @@ class _Ids(_Type):
             self.fail(f"{value!r} is not a list of token ids such as 1,2,3", param, ctx)
 
 
-class _Stop(_Type):
-    """A text that is not empty. The environment variable may hold several, one per line."""
+class _Text(_Type):
+    """A text. Bytes of an argument that are not UTF-8 arrive as lone surrogates, which no tokenizer accepts."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value) or self.fail("it is empty", param, ctx)
+        return str(value).encode("utf-8", "replace").decode()
+
+
+class _Stop(_Text):
+    """A text that is not empty. The environment variable may hold several, one per line."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(value, param, ctx) or self.fail("it is empty", param, ctx)
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return [line for line in rv.split("\n") if line]
@@ -127,7 +134,7 @@ class _Number(_Type):
 
 
 _OPTIONS = (
-    click.option("--prompt", metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
+    click.option("--prompt", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
     click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
     click.option(
         "--prompt-ids", type=_Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."
@@ -193,7 +200,7 @@ _OPTIONS = (
         is_flag=True,
         help="Talk with the model. The KV cache is kept between turns. Commands: /help, /reset, /exit.",
     ),
-    click.option("--system", metavar="TEXT", help="The system message of a chat."),
+    click.option("--system", type=_Text(), metavar="TEXT", help="The system message of a chat."),
     click.option(
         "--template",
         metavar="FILE",
@@ -249,7 +256,7 @@ _OPTIONS = (
     click.option("--no-tune", is_flag=True, help="Do not measure which kernels are fastest on the adapter."),
     click.option(
         "--timeout",
-        type=_Number(0, above=True),
+        type=_Number(0, 1e9, above=True),
         metavar="S",
         help="Give up on a call that takes longer than S seconds.",
     ),

@@ -87,7 +87,7 @@ def _read_text(settings: Settings) -> str | None:
         text = DEMO
     if not text:
         raise UsageError("the prompt is empty")
-    return text.encode("utf-8", "replace").decode()  # an argument that was not UTF-8 contains lone surrogates
+    return text
 
 
 def _read_stdin() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -134,10 +133,8 @@ def metadata_eos(metadata: Mapping[str, object]) -> frozenset[int]:
 
 
 def _stdout_writer() -> Callable[[str], None]:
-    """A function that writes text to stdout and flushes it. Characters that the encoding lacks become `?`."""
+    """A function that writes text to stdout and flushes it."""
     out = sys.stdout
-    with contextlib.suppress(AttributeError):
-        out.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     def write(text: str) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import signal
 import sys
@@ -13,9 +14,10 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import RunError
-from .terminal import abandon_stdout, one_line, open_missing_streams
+from .early import INTERRUPTED, exit_on_interrupt
+from .terminal import abandon_stdout, one_line, prepare_streams
 
-INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 class OptionalValue(click.Option):
@@ -96,18 +98,20 @@ class ClosedPipe(Exception):  # noqa: N818
 
 def run(command: click.Command, name: str, args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit. Every error becomes one line on stderr and an exit code."""
-    open_missing_streams()
+    prepare_streams()
     args = sys.argv[1:] if args is None else list(args)
     prefix = name.upper().replace("-", "_")
     debug = "--debug" in args or os.environ.get(f"{prefix}_DEBUG", "") not in ("", "0")
     code = 0
     try:
+        if signal.getsignal(signal.SIGINT) is exit_on_interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         result = command.main(list(args), prog_name=name, standalone_mode=False, auto_envvar_prefix=prefix)
         code = result if isinstance(result, int) else 0
-    except ClosedPipe:
+        sys.stdout.flush()
+    except (ClosedPipe, BrokenPipeError):
         abandon_stdout()
     except (KeyboardInterrupt, click.Abort):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the exit
         code = INTERRUPTED
     except click.exceptions.Exit as error:
         code = error.exit_code
@@ -120,8 +124,13 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     except MemoryError:
         code = _report(name, "out of memory", None, 6, debug)
     except Exception as error:
-        hint = None if debug else "this is a fault of ours; --debug shows where"
-        code = _report(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            code = _report(name, f"cannot write: {str(error.strerror).lower()} (stdout)", None, 1, debug)
+            abandon_stdout()
+        else:
+            hint = None if debug else "this is a fault of ours; --debug shows where"
+            code = _report(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C must not interrupt the exit
     sys.exit(code)
 
 

@@ -25,14 +25,18 @@ class Interrupts:
         self.requested = False
         self.on_request: Callable[[], None] = lambda: None
         self._is_deferred = False
-        self._expired_limit: float | None = None  # seconds; set when a time limit has passed
+        self._expired_limit: float | None = None  # seconds; set when a limit has passed, until the handler has seen it
+        self._last_resort: threading.Timer | None = None
         self._in_main_thread = threading.current_thread() is threading.main_thread()
         if self._in_main_thread:
             signal.signal(signal.SIGINT, self._on_signal)
 
     def _on_signal(self, number: int, frame: types.FrameType | None) -> None:
         if self._expired_limit is not None:
-            raise DeviceError(f"a call took more than {self._expired_limit:g} s", hint="--timeout sets the limit")
+            seconds, self._expired_limit = self._expired_limit, None
+            if self._last_resort:
+                self._last_resort.cancel()
+            raise DeviceError(f"a call took more than {seconds:g} s", hint="--timeout sets the limit")
         if self._is_deferred and not self.requested:
             self.requested = True
             self.on_request()
@@ -65,12 +69,15 @@ class Interrupts:
             timer.cancel()
 
     def _on_expiry(self, seconds: float) -> None:
-        self._expired_limit = seconds
-        _thread.interrupt_main(signal.SIGINT)
         # The main thread may be inside a driver call that never returns to Python, where no handler runs.
-        last_resort = threading.Timer(max(1.0, min(seconds, 5.0)), _end_process, (seconds,))
-        last_resort.daemon = True
-        last_resort.start()
+        self._last_resort = threading.Timer(max(1.0, min(seconds, 5.0)), _end_process, (seconds,))
+        self._last_resort.daemon = True
+        self._last_resort.start()
+        self._expired_limit = seconds
+        if hasattr(signal, "pthread_kill"):  # a real signal also ends a wait in the operating system
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            _thread.interrupt_main(signal.SIGINT)
 
 
 def _end_process(seconds: float) -> None:

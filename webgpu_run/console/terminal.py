@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
 import sys
@@ -11,6 +13,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 10_000  # columns of a stream that is no terminal: a folded table is hard to search
+LONGEST_LINE = 2000  # characters of an error line; a file can contain names of any length
+_TAIL = 400  # characters kept of the end of a longer line, where the file is named
+_PLAIN = str.maketrans(
+    {"→": "->", "≤": "<=", "×": "x", "✓": "+", "✗": "x", "█": "#", "■": "#", "░": ".", "·": "-", "–": "-"}
+    | {"µ": "u", "±": "+-", "…": "...", "─": "-", "━": "-", "°": " "}
+)
 
 
 class _Pipe:
@@ -51,15 +59,30 @@ def _file_and_width(stream: TextIO) -> dict[str, Any]:
     return {"file": _Pipe(stream), "width": None if os.environ.get("COLUMNS") else PIPE_WIDTH}
 
 
-def open_missing_streams() -> None:
-    """Open the standard streams that were closed when the process started, as with `2>&-`.
+def prepare_streams() -> None:
+    """Make the standard streams accept any text.
 
-    Otherwise the next file we open would get the number of that stream, and a driver that prints would write into it.
+    Streams that were closed when the process started, as with `2>&-`, are opened. Otherwise the next file we open
+    would get the number of that stream, and a driver that prints would write into it. Characters that the encoding
+    of stdout or stderr lacks (cp1252 is common on Windows) become similar ones; bytes of stdin that are no text become
+    U+FFFD.
     """
+    codecs.register_error("webgpu-run", _similar)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="webgpu-run" if number else "replace")
+
+
+def _similar(error: UnicodeError) -> tuple[str, int]:
+    """A codec error handler: ASCII that resembles the characters that cannot be encoded."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return "".join(c if c.isascii() else "?" for c in text), error.end
 
 
 def abandon_stdout() -> None:
@@ -73,7 +96,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with control characters replaced."""
+    """The text on one line of at most LONGEST_LINE characters, with control characters replaced."""
+    if len(text) > 4 * LONGEST_LINE:  # a text of many megabytes need not be searched for its words
+        text = f"{text[: 2 * LONGEST_LINE]} … {text[-2 * LONGEST_LINE :]}"
     words = " ".join(text.split())
+    if len(words) > LONGEST_LINE:
+        words = f"{words[: LONGEST_LINE - _TAIL - 3]} … {words[-_TAIL:]}"
     safe = "".join(c if c.isprintable() else "\ufffd" for c in words)
     return safe.encode("utf-8", "replace").decode()

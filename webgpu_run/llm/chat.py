@@ -57,7 +57,7 @@ class Template:
         answer = json.loads(line)
         if "error" in answer:
             raise FormatError(f"the chat template failed: {answer['error']} ({self.where})")
-        return str(answer["text"])
+        return str(answer["text"]).encode("utf-8", "replace").decode()  # a template can write a lone surrogate
 
     def close(self) -> None:
         """End the child process."""
@@ -167,10 +167,11 @@ class Conversation:
         self._text, self._pending = "", []
 
     def reset(self) -> None:
-        """Remove all messages but the system message."""
+        """Remove all messages but the system message, and empty the KV cache."""
         self.messages = [m for m in self.messages if m["role"] == "system"]
         self._text, self._pending = "", []
         self.session.rewind(0)
+        self.session.model.reset()  # rows that a NaN got into must not survive
 
     def _from_common_prefix(self, text: str) -> list[int]:
         """Rewind to the longest prefix that text and KV cache share; returns the tokens after it."""
