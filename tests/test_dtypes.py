@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from webgpu_run.debug.single_op import sized
+from webgpu_run.debug.stepping import Check, Stepper
 from webgpu_run.errors import UnsupportedError
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.schema import DTYPES, Param
@@ -16,7 +17,7 @@ from webgpu_run.ops.spec import Case, Op, load_all
 from webgpu_run.shapes import Array, prod
 
 from helpers import opcheck
-from helpers.graphs import ANY, args_of, arrays_of, run, single
+from helpers.graphs import ANY, Builder, args_of, arrays_of, run, single
 
 ALL = DTYPES["any"]
 TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or")
@@ -151,3 +152,17 @@ def test_declared_dtypes_are_right(op: Op, dtype: str, device: Device) -> None:
         for out, want in zip(run(runner, one.inputs(data)), wanted, strict=True):
             _, worst = opcheck.error(out, want)
             assert worst <= (1e-5 if out.dtype.kind == "f" else 0), f"{op.name} of {dtype}, {case.dims}: off by {worst}"
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32"])
+def test_check_takes_a_right_bitwise_not_for_right(dtype: str, device: Device) -> None:
+    """The device holds all of these as 32-bit integers; `--check` must compare them as what they are."""
+    b = Builder()
+    x = b.input((4, 3), dtype)
+    b.output(b.call("aten.bitwise_not.default", x, dtype=dtype))
+    runner, check = b.runner(device), Check()
+    runner.visitor = Stepper([check], inputs=True)
+    data = np.arange(12).reshape(4, 3).astype(dtype)
+    (out,) = run(runner, [data])
+    assert np.array_equal(out.astype(dtype), np.invert(data))
+    assert check.compared == 1

@@ -3,16 +3,16 @@
 const BILINEAR: u32 = 1;  // plan
 const CORNERS: u32 = 0;  // plan: 1 if corners are aligned
 
-struct Params { count: u32, size: vec4<u32> }
+struct Params { count: u32, size: vec4<u32>, step_y: f32, step_x: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> t_out: array<f32>;
 
-// The place in n elements that element k of m comes from.
-fn source(k: u32, n: u32, m: u32) -> f32 {
-  if (CORNERS == 1u) { return f32(k) * (f32(n - 1u) / f32(max(m - 1u, 1u))); }
-  return clamp((f32(k) + 0.5) * (f32(n) / f32(m)) - 0.5, 0.0, f32(n - 1u));
+// The place among n elements that element k of the output comes from.
+fn source(k: u32, step: f32, n: u32) -> f32 {
+  let place = select((f32(k) + 0.5) * step - 0.5, f32(k) * step, CORNERS == 1u || BILINEAR == 0u);
+  return clamp(place, 0.0, f32(n - 1u));
 }
 
 // include: lane_grid
@@ -22,14 +22,14 @@ fn run(i: u32) {
   let oy = i / params.size.w % params.size.z;
   let base = i / (params.size.w * params.size.z) * params.size.x * params.size.y;
   let n = params.size.xy;
-  if (BILINEAR == 0u) {
-    t_out[i] = t_x[base + oy * n.x / params.size.z * n.y + ox * n.y / params.size.w];
-    return;
-  }
-  let y = source(oy, n.x, params.size.z);
-  let x = source(ox, n.y, params.size.w);
+  let y = source(oy, params.step_y, n.x);
+  let x = source(ox, params.step_x, n.y);
   let y0 = u32(y);
   let x0 = u32(x);
+  if (BILINEAR == 0u) {
+    t_out[i] = t_x[base + y0 * n.y + x0];
+    return;
+  }
   let y1 = min(y0 + 1u, n.x - 1u);
   let x1 = min(x0 + 1u, n.y - 1u);
   let top = mix(t_x[base + y0 * n.y + x0], t_x[base + y0 * n.y + x1], x - f32(x0));

@@ -143,6 +143,17 @@ def convolution(a: Args, out: Dims) -> Wanted:
     return "transposed" if turned else "direct", [Want("conv2d", params, lanes=size(out), consts=consts)]
 
 
+def resize_steps(a: Args, out: Dims) -> list[float]:
+    """Input elements per output element: the given scale decides, not the ratio of sizes."""
+    steps = []
+    for i in (0, 1):
+        n, m, corners = a["x"][2 + i], out[2 + i], a.attrs.get("corners")
+        ratio = (n - 1) / max(m - 1, 1) * (m > 1) if corners else n / m
+        counts = a.attrs["scales"] and not corners and m != n and (corners is False or m != 2 * n)
+        steps.append(1 / a.attrs["scales"][i] if counts else ratio)
+    return steps
+
+
 def image(op: Op, a: Args, out: Dims) -> Wanted:
     params: dict[str, Any] = {"count": size(out)}
     consts: dict[str, int] = {}
@@ -161,6 +172,7 @@ def image(op: Op, a: Args, out: Dims) -> Wanted:
             params["channels"] = a["x"][1]
         else:
             consts = {"BILINEAR": int("bilinear" in name), "CORNERS": int(a.attrs.get("corners", False))}
+            params |= dict(zip(("step_y", "step_x"), resize_steps(a, out), strict=True))
             name = "resize2d"
     return "lanes", [Want(name, params, lanes=size(out), consts=consts)]
 

@@ -51,7 +51,8 @@ def value(runner: Runner, v: int) -> Array:
     tensors = runner.graph.tensors
     if runner.graph.is_constant(v) and not tensors[tensors[v].root].mutable:
         return runner.graph.constant(v)
-    return runner.executor.read(v)
+    array, dtype = runner.executor.read(v), tensors[v].dtype
+    return array if array.dtype.kind == "f" else array.astype(dtype)
 
 
 def live_args(runner: Runner, node: Node) -> Args:

@@ -261,6 +261,8 @@ def _attribute(
         return bool(value)
     if kind == "str" and isinstance(value, str):
         return value
+    if kind == "nums" and isinstance(value, IntList | DoubleList):
+        return tuple(float(v) for v in value.items)
     if kind in ("ints", "shape"):
         if isinstance(value, IntList | BoolList | DoubleList):
             return tuple(int(v) for v in value.items)

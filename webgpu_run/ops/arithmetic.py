@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +18,27 @@ from .spec import Args, Case, op
 _LIVE = ({"a": (1, 1, 52), "b": (1, 1, 52)}, {"a": (1, 5, 52), "b": (1, 5, 52)})
 
 
+_REST = "fma(-floor(a / b), b, a)"
+# One less where a / b was rounded up to a whole number; NaN for an infinite a, as in PyTorch.
+_FLOOR = (
+    f"floor(a / b) - select(BOTH_T(0), BOTH_T(1), ({_REST} != BOTH_T(0)) & (({_REST} < BOTH_T(0)) != (b < BOTH_T(0))))"
+)
+
+
 def make_divisor(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     b = rng.uniform(0.5, 3, a["b"]) * rng.choice((-1, 1), a["b"])
     return {"a": (rng.standard_normal(a["a"]) * 7).astype(np.float32), "b": b.astype(np.float32)}
 
 
-_ROUNDED: Mapping[str | None, Callable[[Array], Array]] = {"floor": np.floor, "trunc": np.trunc, None: lambda x: x}
+_QUOTIENTS: Mapping[str | None, Callable[..., Any]] = {
+    None: np.divide,
+    "floor": np.floor_divide,  # exact, where the quotient itself would be rounded up: floor(1 / 0.1) is 9
+    "trunc": lambda a, b: np.trunc(np.float32(a) / np.float32(b)) if "f" in a.dtype.kind + b.dtype.kind else a / b,
+}
 
 
 def div_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    quotient = _ROUNDED[a.attrs.get("mode")](numeric(t["a"]) / numeric(t["b"]))
+    quotient = _QUOTIENTS[a.attrs.get("mode")](numeric(t["a"]), numeric(t["b"]))
     return [in_dtype(quotient, a.dtypes.get("out", "float32"))]
 
 
@@ -42,10 +54,12 @@ def div_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 )
 def div_mode(a: Args, limits: Limits) -> Plan:
     mode = a.attrs.get("mode")
-    unsupported(mode in _ROUNDED, f"division rounded by {mode!r} has no kernel")
+    unsupported(mode in _QUOTIENTS, f"division rounded by {mode!r} has no kernel")
     dtypes = [a.dtypes.get(n, "float32") for n in ("a", "b", "out")]
     if any(d.startswith("float") for d in dtypes):
-        return binary_plan(a, f"{mode}(a / b)" if mode else "a / b", limits)
+        if mode == "floor":
+            return binary_plan(a, _FLOOR, limits)
+        return binary_plan(a, "trunc(a / b)" if mode else "a / b", limits)
     unsupported(mode is not None, f"a quotient that is not rounded can't be {dtypes[2]}")
     less = "select(BOTH_T(0), BOTH_T(1), (a % b != BOTH_T(0)) & ((a < BOTH_T(0)) != (b < BOTH_T(0))))"
     return binary_plan(a, f"a / b - {less}" if mode == "floor" else "a / b", limits)

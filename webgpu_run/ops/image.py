@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -22,37 +23,60 @@ def lanes(kernel: str, count: int, params: Params, limits: Limits, **consts: int
 
 
 def _resized(a: Args) -> Dims:
-    """Without a size, the scale is the ratio of the largest dims."""
-    x, most, out = a["x"], a.max_dims["x"], a.max_dims["out"]
-    size = a.attrs.get("size")
-    if size:
-        return (*x[:2], *size)
-    return (*x[:2], *(n * o // m for n, o, m in zip(x[2:], out[2:], most[2:], strict=True)))
+    """The output dims: the size that is given, or each dim times its scale, rounded down."""
+    x, size, scales = a["x"], a.attrs.get("size"), a.attrs.get("scales")
+    need(len(x) == 4, f"x has dims {list(x)}, expected an image")
+    need((size is None) != (scales is None), f"size {size} and scales {scales}: expected one of them")
+    need(len(size or scales or ()) == 2, f"size {size}, scales {scales}: expected two numbers")
+    need(all(0 < n < 2**31 for n in size or scales or ()), f"size {size}, scales {scales}: expected more than zero")
+    return (*x[:2], *(size or (int(n * scale) for n, scale in zip(x[2:], scales or (), strict=True))))
+
+
+def _steps(a: Args, out: Dims) -> tuple[float, float]:
+    """How far two neighbours of the output are apart in the input, as PyTorch has it: a scale that is given counts.
+
+    The scale is ignored if the size stays the same and, in the nearest form, if it doubles.
+    """
+    found = []
+    for n, m, scale in zip(a["x"][2:], out[2:], a.attrs.get("scales") or (0, 0), strict=True):
+        if a.attrs.get("corners"):
+            found.append((n - 1) / (m - 1) if m > 1 else 0.0)
+        elif not scale or m == n or ("corners" not in a.attrs and m == 2 * n):
+            found.append(n / m)
+        else:
+            found.append(1 / scale)
+    return float(np.float32(found[0])), float(np.float32(found[1]))
 
 
 def resize_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     x, out = t["x"].astype(np.float64), _resized(a)
-    for axis in (2, 3):
-        n, m = x.shape[axis], out[axis]
+    for axis, step in zip((2, 3), _steps(a, out), strict=True):
+        n, index = x.shape[axis], np.arange(out[axis])
         if "corners" not in a.attrs:
-            x = x.take(np.arange(m) * n // m, axis)
+            x = x.take(np.minimum(np.floor(index.astype(np.float32) * np.float32(step)).astype(int), n - 1), axis)
             continue
-        place = np.arange(m) * ((n - 1) / max(m - 1, 1)) if a.attrs["corners"] else (np.arange(m) + 0.5) * n / m - 0.5
-        place = np.clip(place, 0, n - 1)
+        place = np.clip(index * step if a.attrs["corners"] else (index + 0.5) * step - 0.5, 0, n - 1)
         low = np.floor(place).astype(int)
         part = (place - low).reshape((-1, 1) if axis == 2 else (-1,))
         x = x.take(low, axis) * (1 - part) + x.take(np.minimum(low + 1, n - 1), axis) * part
     return [x]
 
 
-_UP = {"x": (2, 3, 4, 5), "out": (2, 3, 8, 15)}
+def _up(size: Dims | None, scales: tuple[float, ...] | None, *live: Dims, **more: Any) -> Case:
+    attrs = {"size": size, "scales": scales, **more}
+    return Case({"x": (2, 3, 4, 5)}, attrs, tuple({"x": shape} for shape in live))
 
 
 @op(
     "aten.upsample_nearest2d.vec",
-    "x size?:shape _ -> out",
+    "x size?:shape scales?:nums -> out",
     reference=resize_reference,
-    cases=(Case(_UP, {"size": None}, ({"x": (1, 3, 2, 5)},)), Case(_UP, {"size": (8, 15)})),
+    cases=(
+        _up(None, (2.0, 3.0), (1, 3, 2, 5)),
+        _up((8, 15), None),
+        _up(None, (1.7, 0.6), (2, 3, 3, 5)),
+        _up(None, (1.1, 2.3)),
+    ),
 )
 def upsample_nearest(a: Args, limits: Limits) -> Plan:
     return _resize(a, limits, bilinear=0, corners=0)
@@ -60,11 +84,13 @@ def upsample_nearest(a: Args, limits: Limits) -> Plan:
 
 @op(
     "aten.upsample_bilinear2d.vec",
-    "x size?:shape corners:bool _ -> out",
+    "x size?:shape corners:bool scales?:nums -> out",
     reference=resize_reference,
     cases=(
-        Case(_UP, {"size": None, "corners": False}, ({"x": (1, 3, 2, 5)},)),
-        Case(_UP, {"size": (8, 15), "corners": True}),
+        _up(None, (2.0, 3.0), (1, 3, 2, 5), corners=False),
+        _up((8, 15), None, corners=True),
+        _up(None, (0.6, 2.7), (2, 3, 3, 5), corners=False),
+        _up(None, (1.3, 0.5), corners=True),
     ),
 )
 def upsample_bilinear(a: Args, limits: Limits) -> Plan:
@@ -72,11 +98,11 @@ def upsample_bilinear(a: Args, limits: Limits) -> Plan:
 
 
 def _resize(a: Args, limits: Limits, *, bilinear: int, corners: int) -> Plan:
-    need(len(a["x"]) == 4, f"x has dims {list(a['x'])}, expected an image")
     out = _resized(a)
     if not prod(out):
         return Plan((out,), (), "empty")
-    params = (("size", (*a["x"][2:], *out[2:])),)
+    step_y, step_x = _steps(a, out)
+    params = (("size", (*a["x"][2:], *out[2:])), ("step_y", step_y), ("step_x", step_x))
     return Plan((out,), (lanes("resize2d", prod(out), params, limits, BILINEAR=bilinear, CORNERS=corners),), "lanes")
 
 

@@ -50,6 +50,7 @@ ATTRIBUTES = {
     "bool": "a boolean",
     "str": "a string",
     "ints": "a list of integers",
+    "nums": "a list of floats",
     "shape": "a list of integers, each of which may be known only at call time",
     "sym": "an integer that may be known only at call time",
     "slot": "the same, but read by the kernels",

@@ -1,7 +1,7 @@
 """Numpy kernels for the operators that exporters leave outside the delegates, by their registered names.
 
-A kernel takes its inputs in schema order and `out`, the spec of the tensor it fills, and returns the value; the
-interpreter casts and stores it. Nothing is ever written in place, so a call that fails has changed nothing.
+A kernel takes its inputs in the order of the schema, and `out`, the declaration of the tensor that it fills. It returns
+the value, which the interpreter casts and stores. Nothing is written in place, so a call that fails changes nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Ints = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class CpuKernel:
-    """A function and how its call is laid out: `inputs` arguments, then the output (and, mostly, the output again)."""
+    """A function, and the layout of its calls: `inputs` arguments, then the output, which most calls have twice."""
 
     f: Callable[..., Any]
     inputs: int
-    target: int | None = None  # the input that is overwritten, where there is no separate output
+    target: int | None = None  # the input that is overwritten, if there is no separate output
 
     def output(self, args: Sequence[int]) -> int | None:
-        """The value id that a call fills; None when the number of arguments is not this kernel's."""
+        """The id of the value that a call fills; None if the call has another number of arguments."""
         if self.target is not None:
             return args[self.target] if len(args) in (self.inputs, self.inputs + 1) else None
         return args[self.inputs] if len(args) in (self.inputs + 1, self.inputs + 2) else None
@@ -38,7 +38,7 @@ KERNELS: dict[str, CpuKernel] = {}
 
 
 def kernel(names: str, target: int | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under each of these names; a name without namespace is one of aten's."""
+    """Register a function under each of the names. A name without a namespace belongs to aten."""
 
     def add(f: Callable[..., Any]) -> Callable[..., Any]:
         count = sum(p.kind == p.POSITIONAL_OR_KEYWORD for p in inspect.signature(f).parameters.values())
@@ -180,24 +180,49 @@ def slice_copy(x: Array, dim: int, start: int | None, end: int | None, step: int
 
 
 kernel("select_copy.int_out")(lambda x, dim, index, *, out: x.take(index, dim))
-kernel("index_select.out")(lambda x, dim, index, *, out: x.take(index, dim))
-kernel("gather.out")(lambda x, dim, index, sparse, *, out: np.take_along_axis(x, index, dim))
+kernel("index_select.out")(lambda x, dim, index, *, out: x.take(_within(index, x.shape[dim]), dim))
+kernel("gather.out")(
+    lambda x, dim, index, sparse, *, out: np.take_along_axis(x, _within(index, x.shape[dim]), dim),
+)
 kernel("embedding.out")(lambda table, index, padding, scale, sparse, *, out: _picked(table, index))
 
 
-def _index(at: Sequence[Array | None]) -> tuple[Any, ...]:
-    return tuple(slice(None) if i is None else i for i in at)
+def _within(index: Array, size: int, *, least: int = 0) -> Array:
+    """The index, if all of it is in a dim of this size; IndexError names the first value that is not."""
+    outside = index[(index < least) | (index >= size)]
+    if outside.size:
+        raise IndexError(f"index {outside.flat[0]} is out of range of a dim of {size}")
+    return index
 
 
-kernel("index.Tensor_out")(lambda x, at, *, out: x[_index(at)])
+def _places(x: Array, at: Sequence[Array | None]) -> tuple[Any, ...]:
+    """What to index x with. As in PyTorch, -1 is the last place of a dim, and bytes are a mask like booleans."""
+    places: list[Any] = []
+    dim = 0
+    for index in at:
+        if index is None:
+            places.append(slice(None))
+            dim += 1
+        elif index.dtype in (np.bool_, np.uint8):
+            places.append(index.astype(bool))
+            dim += index.ndim
+        elif dim < x.ndim:
+            places.append(_within(index, x.shape[dim], least=-x.shape[dim]))
+            dim += 1
+    if dim > x.ndim or len(places) < len(at):
+        raise IndexError(f"{len(at)} indices for a tensor of {x.ndim} dims")
+    return tuple(places)
+
+
+kernel("index.Tensor_out")(lambda x, at, *, out: x[_places(x, at)])
 
 
 def index_put(x: Array, at: Sequence[Array | None], values: Array, accumulate: bool, *, out: Tensor) -> Array:
-    result = x.copy()
+    result, places = x.copy(), _places(x, at)
     if accumulate:
-        np.add.at(result, _index(at), values)
+        np.add.at(result, places, values)
     else:
-        result[_index(at)] = values
+        result[places] = values
     return result
 
 
@@ -206,14 +231,12 @@ kernel("index_put_", target=0)(index_put)
 
 
 def _picked(w: Array, index: Array) -> Array:
-    if index.size and not 0 <= index.min() <= index.max() < len(w):
-        raise IndexError(f"indices {index.min()}..{index.max()} in a table of {len(w)} rows")
-    rows: Array = w[index]
+    rows: Array = w[_within(index, len(w))]
     return rows
 
 
 def _scaled(rows: Array, scales: Array, zeros: Array | None, index: Array) -> Array:
-    """Dequantised rows; scales and zero points are one a row, or one a group of a row."""
+    """Dequantized rows. There is one scale and zero point per row, or per group of a row."""
     scales = scales.reshape(len(scales), -1)
     groups = rows.astype(np.float32).reshape(*index.shape, scales.shape[1], -1)
     if zeros is not None:
