@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Damage model files at random, and see that only our own errors come out.
 
-    python tests/tools/fuzz_files.py [--count N] [--first N] [--run] [--keep DIR] [FILE.pte ...]
+    python tests/tools/fuzz_files.py [--count N] [--first N] [--structured] [--run] [--keep DIR] [FILE.pte ...]
 
 Mutant k of a set of files depends on nothing but k, so a run can be continued with --first and a failure repeated.
-By default each mutant is read, inspected, fused and planned, without a device. With --run those that can be read are
-loaded and run on the adapter. Workers are child processes; one that dies or hangs is replaced, and its mutant counts
-as an escape. Limits per mutant: 2 s of CPU time (with --run 10 s of wall time), and memory of 10 times the file plus
-16 MB. Every mutant that breaks one of these rules is written to --keep.
+Damage is done to bytes, or with --structured to the graph: ops, arguments, dims, dtypes, ids, lists and order change
+in files that are well formed. By default each mutant is read, inspected, fused and planned, without a device. With
+--run those that can be read are loaded and run on the adapter. Workers are child processes; one that dies or hangs is
+replaced, and its mutant counts as an escape. Limits per mutant: 2 s of CPU time (with --run 10 s of wall time), and
+memory of 10 times the file plus 16 MB. Every mutant that breaks one of these rules is written to --keep.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 from webgpu_run.gpu.device import open_device  # noqa: E402
 
 from helpers.file_mutants import Sample, judge, judge_run, mutant, small_samples  # noqa: E402
+from helpers.graph_mutants import graph_mutant  # noqa: E402
 
 SECONDS, RUN_SECONDS = 2.0, 10.0
 BASE, GROWTH = 16 << 20, 10  # bytes of memory: BASE + GROWTH * size of the file
@@ -54,6 +56,7 @@ def work(options: argparse.Namespace) -> None:
         Sample(Path(p).stem, Path(p).read_bytes()) for p in options.files
     ]
     device = open_device() if options.run else None
+    make = graph_mutant if options.structured else mutant
 
     def late(number: int, frame: object) -> None:
         raise TimeUpError
@@ -64,7 +67,7 @@ def work(options: argparse.Namespace) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for k in range(options.first, options.first + options.count):
-        strategy, sample, data = mutant(k, samples)
+        strategy, sample, data = make(k, samples)
         print(json.dumps({"k": k}), flush=True)
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts again at what is in use now
         before, start, fault = peak(), time.process_time(), ""
@@ -89,7 +92,7 @@ def work(options: argparse.Namespace) -> None:
 
 def start(options: argparse.Namespace, first: int, count: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, __file__, "--worker", "--first", str(first), "--count", str(count)]
-    command += ["--run"] * options.run + options.files
+    command += ["--run"] * options.run + ["--structured"] * options.structured + options.files
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
@@ -116,6 +119,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--structured", action="store_true", help="change graphs, not bytes")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -125,6 +129,7 @@ def main(argv: list[str]) -> int:
     samples = small_samples() * (not options.files) + [
         Sample(Path(p).stem, Path(p).read_bytes()) for p in options.files
     ]
+    make = graph_mutant if options.structured else mutant
     began = time.monotonic()
     outcomes: Counter[str] = Counter()
     strategies: Counter[str] = Counter()
@@ -151,7 +156,7 @@ def main(argv: list[str]) -> int:
                     break
                 what = "hang" if line is None else "death"
                 row = {"k": current, "outcome": what, "fault": f"exit code {code}", "seconds": 0.0, "grown": 0}
-                strategy, sample, _ = mutant(current, samples)
+                strategy, sample, _ = make(current, samples)
                 row |= {"strategy": strategy, "file": sample.name}
                 k = current + 1
             outcomes[row["outcome"]] += 1
@@ -165,7 +170,7 @@ def main(argv: list[str]) -> int:
                 print(json.dumps(told), flush=True)
                 if options.keep:
                     options.keep.mkdir(parents=True, exist_ok=True)
-                    (options.keep / f"mutant_{row['k']}.pte").write_bytes(mutant(row["k"], samples)[2])
+                    (options.keep / f"mutant_{row['k']}.pte").write_bytes(make(row["k"], samples)[2])
             if not line:
                 break
             if time.monotonic() - began > options.seconds:

@@ -43,6 +43,7 @@ DTYPE_UNSET = 127
 NAMED = 2**64 - 1  # the `offset` of a constant whose bytes are in the named data
 MAX_RANK = 8
 MAX_NBYTES = 2**63 - 1
+MAX_REPEATS = 8  # how often a graph may repeat its lists and arguments, all together
 
 HEADER_SIZE = 30
 
@@ -150,6 +151,7 @@ class _Graph:
             ),
         )
         self._check_ids(graph)
+        self._check_lists(graph)
         self._check_order(graph)
         used = {v for call in graph.chain for arg in call.args[:-1] for v in _items(graph, arg)}
         for v in used.union(graph.input_ids, graph.output_ids) & self.empty.keys():
@@ -231,6 +233,19 @@ class _Graph:
             for k, arg in enumerate(call.args):
                 if not 0 <= arg < self.count:
                     raise self._error(f"value {arg} of {self.count}", self.root["chain"][i], "chain", i, "args", k)
+
+    def _check_lists(self, graph: VkGraph) -> None:
+        """Bound the work by the file: a list may be an argument of many calls, but not of so many that it explodes."""
+        sizes = [
+            len(v.items) if isinstance(v, IntList | DoubleList | BoolList | ValueList) else 0 for v in graph.values
+        ]
+        allowed = MAX_REPEATS * (sum(sizes) + sum(len(call.args) for call in graph.chain)) + 10_000
+        count = 0
+        for i, call in enumerate(graph.chain):
+            count += sum(sizes[arg] for arg in call.args)
+            if count > allowed:
+                what = f"lists are arguments too often: over {allowed:,} items in all"
+                raise self._error(what, self.root["chain"][i], "chain", i, "args")
 
     def _check_order(self, graph: VkGraph) -> None:
         ready = bytearray(self.count)
