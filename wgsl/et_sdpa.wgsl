@@ -27,9 +27,12 @@ fn run(item: u32, lane: u32) {
   var sum = 0.0;
   for (var j = lane; j < params.keys; j += WG) {
     let at = (head * params.keys + j) * DIM;
+    var bias = 0.0;
+    if (MASK == 1u) { bias = t_mask[mask_base + j * params.mask_strides.w]; }
+    if (bitcast<u32>(bias) == 0xff800000u) { continue; }  // -inf: a weight of 0 would not do, because 0 * NaN is NaN
     var score = 0.0;
     for (var d = 0u; d < DIM; d++) { score = fma(q[d], t_k[at + d], score); }
-    if (MASK == 1u) { score += t_mask[mask_base + j * params.mask_strides.w]; }
+    score += bias;
     let peak = max(top, score);
     let keep = exp(top - peak);
     let p = exp(score - peak);

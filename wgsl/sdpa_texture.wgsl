@@ -1,7 +1,7 @@
 // Causal attention over texture caches with online softmax. A workgroup of eight lanes serves QROWS query rows and SHARE
 // query heads of one key head. For scores a lane owns a position, so q stays in registers and a dot product needs no other
 // lane. For values a lane owns four elements of D. Scores are broadcast in a subgroup of at least 8. BLOCKS blocks of eight
-// positions share the loads of q. Rows past the end of the context get a weight of 0.
+// positions share the loads of q. Rows past the end of the context are read but never enter a sum.
 // include: cache_texture
 // include: slots
 // include: sum8_subgroup
@@ -83,7 +83,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           let row8 = at / 8 + b;
           let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, row8 % LAYER_ROWS), row8 / LAYER_ROWS);
           for (var r = 0u; r < QUERIES; r++) { // unroll
-            acc[r][s] += subgroupBroadcast(score[b][r], j) * v;
+            // A weight of 0 would not do: 0 * NaN is NaN.
+            let live = at + b * 8 + j < seen + r / SHARE;
+            acc[r][s] += subgroupBroadcast(score[b][r], j) * select(vec4<f32>(), v, live);
           }
         }
       }

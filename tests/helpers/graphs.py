@@ -64,9 +64,11 @@ def q4(rng: np.random.Generator, n: int, k: int, group: int = 32) -> tuple[Array
 
 def transformer(
     seq: int = 24, context: int = 40, dim: int = 64, heads: int = 4, kv_heads: int = 2, hidden: int = 96,
-    vocab: int = 68, layers: int = 2, *, full: bool = False, seed: int = 5,
+    vocab: int = 68, layers: int = 2, *, full: bool = False, seed: int = 5, last_token: float | None = None,
 ) -> Builder:  # fmt: skip
-    """A Llama as the exporter writes it: tokens [1, S] and pos [1] to logits of the last row (or, `full`, of all)."""
+    """A Llama as the exporter writes it: tokens [1, S] and pos [1] to logits of the last row (or, `full`, of all).
+
+    `last_token` replaces the scales of the last row of the embedding, for example by NaN."""
     rng = np.random.default_rng(seed)
     b = Builder()
     head = dim // heads
@@ -85,6 +87,7 @@ def transformer(
     end = b.call("add", pos, live)
     w, _ = q4(rng, vocab, dim)
     scales = rng.uniform(0.05, 0.2, (vocab, dim // 32)).astype(np.float32)
+    scales[-1] = scales[-1] if last_token is None else last_token
     x = b.call("et_vk.embedding_q4gsw.default", b.constant(w), b.constant(scales), 32, tokens, True)
     angles = np.outer(np.arange(context), 100.0 ** (-np.arange(head // 2) / (head // 2)))
     tables = [b.constant(f(angles).astype(np.float32)) for f in (np.cos, np.sin)]

@@ -100,7 +100,9 @@ fn main(
       for (var s = 0u; s < PLACES; s++) { // unroll
         let v = wide(t_vc[at + min(s * 8 + lane, CELLS - 1)]);
         for (var r = 0u; r < QUERIES; r++) { // unroll
-          acc[r][s] += score[r * TURNS + t] * v;
+          // A weight of 0 would not do: 0 * NaN is NaN. With one query row, every row that is read is visible.
+          let live = QROWS == 1 || tile + t * GROUPS + group < seen + r / SHARE;
+          acc[r][s] += score[r * TURNS + t] * select(V(), v, live);
         }
       }
     }
