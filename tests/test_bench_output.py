@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -52,6 +54,12 @@ def bench(
     return done.returncode, (done.stdout or b"").decode(encoding), done.stderr.decode(encoding)
 
 
+@functools.cache
+def comparison(form: str) -> str:
+    """What `compare` prints if nothing is in its way."""
+    return bench(*COMPARE, "-q", "-o", form)[1]
+
+
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
@@ -61,7 +69,7 @@ def test_out_on_a_full_disk(form: str) -> None:
     code, out, err = bench(*COMPARE, "-q", "-o", form, "--out", "/dev/full")
     assert code == 1
     assert err == "webgpu-bench: error: cannot write: no space left on device (/dev/full)\n"
-    assert out == bench(*COMPARE, "-q", "-o", form)[1] != ""
+    assert out == comparison(form) != ""
 
 
 def test_rows_one_by_one_on_a_full_disk() -> None:
@@ -105,6 +113,33 @@ def test_a_report_that_does_not_fit(tmp_path: Path) -> None:
     assert err == f"webgpu-bench: error: cannot write: file too large ({page})\n"
     assert page.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == [page.name]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_stdout_on_a_full_disk(form: str, tmp_path: Path) -> None:
+    """One line; the file of --out is complete, because it is written first."""
+    out = tmp_path / "rows.jsonl"
+    code, _, err = bench(*COMPARE, "-q", "-o", form, "--out", out, stdout="/dev/full")
+    assert code == 1
+    assert err == "webgpu-bench: error: cannot write: no space left on device (stdout)\n"
+    assert out.read_text() == comparison("jsonl")
+
+
+# -- a stdout that is not UTF-8 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "encoding"), [*((form, "ascii") for form in FORMATS), ("table", "cp1252"), ("table", "latin-1")]
+)
+def test_stdout_that_is_not_utf8(form: str, encoding: str) -> None:
+    """As many lines and the same numbers; JSON stays JSON."""
+    code, out, err = bench(*COMPARE, "-q", "-o", form, encoding=encoding)
+    assert (code, err) == (0, "")
+    expected = comparison(form)
+    assert re.findall(r"[\d.]+", out) == re.findall(r"[\d.]+", expected)
+    assert out.count("\n") == expected.count("\n")
+    if form == "json":
+        assert len(json.loads(out)) == len(json.loads(expected))
 
 
 # -- loads that hang or die --------------------------------------------------------------------------------------------
