@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from ..ops.spec import Resource
 from ..shapes import ITEMSIZE, prod
 from .boundary import graph_errors
 from .graph import Graph, Node
+from .host_memory import available
 from .memory import Memory
 from .planner import Engine
 
@@ -138,18 +138,3 @@ def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> It
             tensor = graph.tensors[root]
             nbytes = prod(tensor.max_dims) * (ITEMSIZE[tensor.dtype] if node.op.pack else 4)
         yield name, v, nbytes, windows[name].nbytes if name in windows else nbytes
-
-
-def available() -> int | None:
-    """Bytes of memory that are available to programs, if the system tells."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None

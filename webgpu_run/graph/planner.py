@@ -23,6 +23,9 @@ from .graph import Graph, Node, Sym
 MAX_DISPATCHES = 100_000  # in all plans of a graph
 
 
+MEMO = 1024  # remembered plans, of about 8 kB each; more lengths than these are planned again
+
+
 @dataclass(frozen=True, slots=True)
 class Delta:
     """What one resize changed: new plans by node, live dims by tensor, SymInts by value id."""
@@ -135,7 +138,7 @@ class Engine:
         key = (node.key, *args.dims.values(), numbers)
         plan = self._memo.get(key)
         if plan is None:
-            if len(self._memo) > 20000:
+            if len(self._memo) >= MEMO:
                 self._memo.clear()
             plan = self._memo[key] = self._plan(node, args, data)
         return plan
