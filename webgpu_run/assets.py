@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .errors import FormatError
+
+# The next step for somebody who has a model in another format.
+EXPORT_HINT = "examples/export makes a .pte from it: python examples/export/export.py {model} OUT"
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -16,6 +21,20 @@ def folders(path: str | os.PathLike[str]) -> list[Path]:
 def beside(path: str | os.PathLike[str], name: str) -> Path | None:
     """The file of this name there."""
     return next((found for folder in folders(path) if (found := folder / name).is_file()), None)
+
+
+def model_file(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """The model that a path names: the path itself, or the only .pte file in a folder."""
+    if not os.path.isdir(path):
+        return path
+    models = sorted(file for file in Path(path).glob("*.pte") if file.is_file())
+    if len(models) == 1:
+        return models[0]
+    if models:
+        names = ", ".join(file.name for file in models)
+        raise FormatError(f"is a directory with {len(models)} models: {names} ({os.fspath(path)})", hint="name one")
+    hint = EXPORT_HINT.format(model="FOLDER") if (Path(path) / "config.json").is_file() else None
+    raise FormatError(f"is a directory without a .pte file ({os.fspath(path)})", hint=hint)
 
 
 def wgsl_dir() -> Path:

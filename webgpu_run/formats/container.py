@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..errors import FormatError
 from .flatbuffer import Path, Reader, Record
 from .schema import PTD, PTE, Schema
-from .source import Source, Span, looks_like
+from .source import Source, Span, export_hint, looks_like
 
 HEAD = 64  # bytes of a file that hold its identifier and header
 
@@ -51,7 +51,8 @@ def _head(source: Source, magic: bytes, suffix: str) -> bytes:
         raise FormatError(f"not a {suffix} file: it has {len(head)} bytes only ({source.name})")
     seems = looks_like(source.read(0, min(source.size, 512)))
     if seems:
-        raise FormatError(f"not a {suffix} file: it looks like {seems} ({source.name})")
+        hint = export_hint(seems, source.name) if suffix == ".pte" else None
+        raise FormatError(f"not a {suffix} file: it looks like {seems} ({source.name})", hint=hint)
     raise FormatError(f"not a {suffix} file: identifier {head[4:8]!r} at byte 0x4, not {magic!r} ({source.name})")
 
 

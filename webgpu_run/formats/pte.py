@@ -190,13 +190,14 @@ def _plain(value: EValue, method: Method) -> object:
 
 
 def load(path: str | os.PathLike[str], data: Sequence[str | os.PathLike[str]] | None = None) -> Program:
-    """Load a .pte file, with external weights from the .ptd files `data`.
+    """Load a .pte file, or the only one in a folder, with external weights from the .ptd files `data`.
 
     If `data` is None and weights are missing, the .ptd files beside the model are used.
     """
     from . import pte_reader
     from .source import FileSource
 
+    path = assets.model_file(path)
     source = FileSource(path)
     try:
         return pte_reader.read(source, [FileSource(extra) for extra in data or ()])

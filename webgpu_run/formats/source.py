@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..assets import EXPORT_HINT
 from ..errors import FormatError
 
 
@@ -139,6 +140,14 @@ def looks_like(head: bytes) -> str | None:
     if head and not any(head):
         return "zeros only, perhaps an unfinished download"
     return None
+
+
+def export_hint(seems: str, name: str) -> str | None:
+    """The next step for a file that `looks_like` takes for the weights of a model."""
+    if seems.startswith("a GGUF file"):
+        return EXPORT_HINT.format(model=os.path.basename(name))
+    is_weights = seems.startswith(("a safetensors file", "a zip archive", "a Python pickle"))
+    return EXPORT_HINT.replace("from it", "from its Hugging Face folder").format(model="FOLDER") if is_weights else None
 
 
 def _is_utf8(head: bytes) -> bool:
