@@ -1,4 +1,4 @@
-"""Without a .pte at hand: weights are refused with the next step, a folder is a model, the export script refuses well."""
+"""Without a .pte at hand: weights are refused with the next step, a folder is a model, the export script refuses."""
 
 from __future__ import annotations
 
