@@ -83,10 +83,12 @@ def export(*args: str | Path) -> Result:
 
 
 def test_export_refuses_what_is_no_model(tmp_path: Path) -> None:
-    error, hint = error_and_hint(export(tmp_path / "none", tmp_path / "out"), 1)
-    assert error.startswith("export: error: ")
-    assert "examples/export/README.md" in hint
-    assert not (tmp_path / "out").exists()
+    (tmp_path / "model.safetensors").write_bytes(SAFETENSORS)
+    for source in ("none", "model.safetensors"):
+        error, hint = error_and_hint(export(tmp_path / source, tmp_path / "out"), 1)
+        assert error.startswith("export: error: neither smollm2")
+        assert "examples/export/README.md" in hint
+        assert not (tmp_path / "out").exists()
 
 
 def test_export_keeps_a_model_that_is_there(tmp_path: Path) -> None:

@@ -128,6 +128,13 @@ def fetch_smollm2(python: Path, log: Path) -> Path:
     return found[0]
 
 
+def is_gguf(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
 def parameter_count(source: Path) -> int:
     """Roughly how many weights the model has, from the sizes of its files."""
     if source.is_file():
@@ -229,10 +236,10 @@ def main() -> None:
     options = parse()
     source, out = Path(options.model), options.out.resolve()
     pte, log = out / f"{out.name}.pte", out / "export.log"
-    if options.model != "smollm2" and not (source.is_file() or (source / "config.json").is_file()):
+    if options.model != "smollm2" and not (is_gguf(source) or (source / "config.json").is_file()):
         fail(
-            f"neither smollm2, nor a folder with config.json, nor a GGUF file ({source})",
-            "see examples/export/README.md",
+            f"neither smollm2, nor a GGUF file, nor a folder with config.json ({source})",
+            "give the folder of a .safetensors file, not the file; see examples/export/README.md",
         )
     if pte.exists() and not options.force:
         fail(f"there is a model already ({pte})", "--force replaces it")
@@ -267,7 +274,7 @@ def main() -> None:
         check(pte, eager, options.check_tokens)
     progress.end()
     log.unlink()
-    print(f"{pte}\ntry: webgpu-run {pte} --prompt 'Once upon a time'")
+    print(f"{pte}\ntry: webgpu-run {options.out} --prompt 'Once upon a time'")
 
 
 if __name__ == "__main__":
