@@ -44,8 +44,8 @@ class Residency:
             return self.owned[(node.index, name)]
         if name in node.tensors:
             return self.source(node.tensors[name])
-        if name in node.op.outs:
-            return self.source(node.outs[node.op.outs.index(name)])
+        if name in node.written:
+            return self.source(node.written[name])
         raise RunError(f"{node.label}: no argument {name}")
 
     def extent(self, node: Node, name: str, live: Mapping[int, Dims]) -> int:
@@ -59,7 +59,7 @@ class Residency:
         elif (node.index, name) in self.owned:
             return size
         else:
-            v = node.tensors[name] if name in node.tensors else node.outs[node.op.outs.index(name)]
+            v = node.tensors[name] if name in node.tensors else node.written[name]
             if self.graph.is_constant(v):
                 return size
             need = prod(live[v]) * 4 + SLACK

@@ -126,9 +126,7 @@ def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> It
     windows, rename = dict(step.windows), dict(step.rename)
     for binding in wgsl.load(step.kernel).bindings(step.consts):
         name = rename.get(binding.name, binding.name)
-        v = node.tensors.get(name)
-        if v is None and name in node.op.outs:
-            v = node.outs[node.op.outs.index(name)]
+        v = node.tensors.get(name, node.written.get(name))
         if v is None or binding.kind not in ("read", "write"):
             continue
         root = graph.tensors[v].root

@@ -61,6 +61,7 @@ class Node:
     syms: Mapping[str, int]  # SymInts whose value the plan reads
     slots: Mapping[str, int]  # SymInts that kernels read: arg -> slot
     outs: tuple[int, ...]
+    written: Mapping[str, int]  # tensors among the outputs, by name
     max_dims: Mapping[str, Dims]  # of tensors and outputs
     dtypes: Mapping[str, str]  # of tensors and outputs
     symbolic: tuple[str, ...]  # attributes that contain a Sym
@@ -218,7 +219,7 @@ class Graph:
             is_alias,
         )
         key = self._keys.setdefault(facts, len(self._keys))
-        return Node(index, op, tensors, attrs, syms, slots, outs, max_dims, dtypes, symbolic, key)
+        return Node(index, op, tensors, attrs, syms, slots, outs, written, max_dims, dtypes, symbolic, key)
 
     def _slot(self, vid: int) -> int:
         return self.slots.setdefault(vid, self.slot_count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def constant_pad_nd(a: Args, limits: Limits) -> Plan:
 def _parts(a: Args) -> list[tuple[int, int]]:
     """(first index, number of indices) of every part along the dim."""
     sizes: tuple[int, ...] = a.attrs["sizes"]
-    return [(sum(sizes[:i]), n) for i, n in enumerate(sizes)]
+    return list(zip(accumulate(sizes, initial=0), sizes, strict=False))
 
 
 def split_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
