@@ -1,5 +1,5 @@
 // Index of the largest or smallest element of a row, the first of equals: one workgroup per row. The elements of a row are
-// `inner` apart.
+// `inner` apart. A NaN is both larger and smaller than all others.
 struct Params { rows: u32, size: u32, inner: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -9,6 +9,14 @@ struct Params { rows: u32, size: u32, inner: u32 }
 var<workgroup> values: array<f32, WG>;
 var<workgroup> places: array<u32, WG>;
 
+fn is_better(v: f32, at: u32, best: f32, place: u32) -> bool {
+  let more = v > best;  // plan SIGN is >
+  let v_nan = !(v == v);
+  let best_nan = !(best == best);
+  if (v_nan || best_nan) { return v_nan && (!best_nan || at < place); }
+  return more || (v == best && at < place);
+}
+
 // include: row_grid
 fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }
@@ -17,7 +25,7 @@ fn run(row: u32, lane: u32) {
   var best = t_x[base + place * params.inner];
   for (var i = lane + WG; i < params.size; i += WG) {
     let v = t_x[base + i * params.inner];
-    if (v > best) {  // plan SIGN is >
+    if (is_better(v, i, best, place)) {
       best = v;
       place = i;
     }
@@ -28,8 +36,7 @@ fn run(row: u32, lane: u32) {
   for (var half = WG / 2u; half > 0u; half /= 2u) {
     if (lane < half) {
       let v = values[lane + half];
-      let first = v == values[lane] && places[lane + half] < places[lane];
-      if (v > values[lane] || first) {  // plan SIGN is >
+      if (is_better(v, places[lane + half], values[lane], places[lane])) {
         values[lane] = v;
         places[lane] = places[lane + half];
       }

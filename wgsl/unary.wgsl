@@ -3,6 +3,7 @@ struct Params { count: u32, first: f32, second: f32, int_first: i32, int_second:
 
 alias BOTH_T = f32;  // plan BOTH is f32
 alias OUT_T = f32;  // plan OUT is f32
+alias BITS_T = u32;  // plan BITS is u32
 alias X = f32;  // plan
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -318,7 +318,7 @@ def same(name: str, got: Any, want: Any) -> bool:
     if isinstance(want, tuple):
         rest = (int(name.endswith("dims")),) * (len(got) - len(want))
         return all(w in (-1, g) for g, w in zip(got, (*want, *rest), strict=True))
-    return bool(want == -1 or abs(got - want) <= 1e-6 * abs(want))
+    return bool(want in (-1, got) or (isinstance(want, float) and abs(got - want) <= 1e-6 * abs(want)))
 
 
 def check_step(step: Step, want: Want, limits: Limits, what: str) -> None:

@@ -87,13 +87,23 @@ def numbers(plan: Plan) -> Iterator[Path_]:
             yield from (("steps", k, "windows", name, at) for at in ("offset", "nbytes"))
 
 
+def is_read(plan: Plan, path: Path_) -> bool:
+    """Whether the plan has the field and, if it is a uniform, its kernel reads it."""
+    if get(plan, path) is None:
+        return False
+    if "params" not in path:
+        return True
+    step = plan.steps[int(path[1])]
+    return f"params.{path[3]}" in wgsl.load(step.kernel).text(step.consts)
+
+
 def by(path: Path_, amount: int) -> Change:
     """One more or one less (windows move by what bindings are aligned to); no field goes below nothing."""
     step = 256 * amount if "windows" in path else amount
 
     def changed(plan: Plan, largest: Plan) -> Plan:
         value = get(plan, path)
-        if value is None or isinstance(value, str):  # of a kernel that has no such number
+        if value is None or isinstance(value, str) or not is_read(plan, path):  # the kernel has no such number
             return plan
         if isinstance(value, float):
             return put(plan, path, value * 1.5 + 0.25) if amount > 0 else plan  # type: ignore[no-any-return]
@@ -105,7 +115,7 @@ def by(path: Path_, amount: int) -> Change:
 def stale(path: Path_) -> Change:
     def changed(plan: Plan, largest: Plan) -> Plan:
         value = get(largest, path)
-        return plan if value is None or get(plan, path) is None else put(plan, path, value)
+        return plan if value is None or not is_read(plan, path) else put(plan, path, value)
 
     return changed
 

@@ -18,11 +18,21 @@ from .spec import Args, Case, op
 _LIVE = ({"a": (1, 1, 52), "b": (1, 1, 52)}, {"a": (1, 5, 52), "b": (1, 5, 52)})
 
 
-_REST = "fma(-floor(a / b), b, a)"
+def _rest() -> str:
+    """a - floor(a / b) * b, exactly: the factors are split so that every product fits a float."""
+    q = "floor(a / b)"
+    high = {n: f"bitcast<BOTH_T>(bitcast<BITS_T>({x}) & BITS_T(0xfffff000u))" for n, x in (("q", q), ("b", "b"))}
+    low = {n: f"({x} - {high[n]})" for n, x in (("q", q), ("b", "b"))}
+    rest = (
+        f"a - {high['q']} * {high['b']} - {high['q']} * {low['b']} - {low['q']} * {high['b']} - {low['q']} * {low['b']}"
+    )
+    return f"select({rest}, a, abs(b) == {{0}})"
+
+
+_REST = _rest()
+_LESS = f"({_REST} != BOTH_T(0)) & (({_REST} < BOTH_T(0)) != (b < BOTH_T(0)))"
 # One less where a / b was rounded up to a whole number; NaN for an infinite a, as in PyTorch.
-_FLOOR = (
-    f"floor(a / b) - select(BOTH_T(0), BOTH_T(1), ({_REST} != BOTH_T(0)) & (({_REST} < BOTH_T(0)) != (b < BOTH_T(0))))"
-)
+_FLOOR = f"select(floor(a / b) - select(BOTH_T(0), BOTH_T(1), {_LESS}), {{1}}, (abs(a) == {{0}}) & (b != BOTH_T(0)))"
 
 
 def make_divisor(a: Args, rng: np.random.Generator) -> dict[str, Array]:
@@ -58,7 +68,7 @@ def div_mode(a: Args, limits: Limits) -> Plan:
     dtypes = [a.dtypes.get(n, "float32") for n in ("a", "b", "out")]
     if any(d.startswith("float") for d in dtypes):
         if mode == "floor":
-            return binary_plan(a, _FLOOR, limits)
+            return binary_plan(a, _FLOOR, limits, (math.inf, math.nan))
         return binary_plan(a, "trunc(a / b)" if mode else "a / b", limits)
     unsupported(mode is not None, f"a quotient that is not rounded can't be {dtypes[2]}")
     less = "select(BOTH_T(0), BOTH_T(1), (a % b != BOTH_T(0)) & ((a < BOTH_T(0)) != (b < BOTH_T(0))))"

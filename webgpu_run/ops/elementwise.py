@@ -15,12 +15,12 @@ from .plan import Plan
 from .spec import Args, Case, op
 
 COMPARISONS: tuple[tuple[str, str, Callable[..., Any]], ...] = (
-    ("eq", "==", np.equal),
-    ("ne", "!=", np.not_equal),
-    ("lt", "<", np.less),
-    ("le", "<=", np.less_equal),
-    ("gt", ">", np.greater),
-    ("ge", ">=", np.greater_equal),
+    ("eq", "{} == {}", np.equal),
+    ("ne", "!({} == {})", np.not_equal),  # naga compiles `!=` so that it is false for NaN
+    ("lt", "{} < {}", np.less),
+    ("le", "{} <= {}", np.less_equal),
+    ("gt", "{} > {}", np.greater),
+    ("ge", "{} >= {}", np.greater_equal),
 )
 _CASES = (
     Case(
@@ -114,8 +114,8 @@ binary("aten.mul.Tensor", ANY, "a * b", lambda a, b, k: a * b)
 binary("aten.div.Tensor", "a/any b/any -> out", "a / b", lambda a, b, k: a / b)
 binary("aten.minimum.default", ANY, extreme("min"), lambda a, b, k: np.minimum(a, b))
 binary("aten.maximum.default", ANY, extreme("max"), lambda a, b, k: np.maximum(a, b))
-for _name, _sign, _f in COMPARISONS:
-    binary(f"aten.{_name}.Tensor", ANY, f"a {_sign} b", lambda a, b, k, f=_f: f(a, b), test=True)
+for _name, _test, _f in COMPARISONS:
+    binary(f"aten.{_name}.Tensor", ANY, _test.format("a", "b"), lambda a, b, k, f=_f: f(a, b), test=True)
 for _name, _sign, _g in (("and", "&", np.logical_and), ("or", "|", np.logical_or)):
     binary(
         f"aten.logical_{_name}.default",

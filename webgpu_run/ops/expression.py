@@ -98,7 +98,7 @@ def _uniforms(both: str, numbers: tuple[float, ...]) -> Params:
 
 
 def _types(a: Args, names: tuple[str, ...], both: str, vec4: bool) -> Consts:
-    types = {n.upper(): wgsl_type(a.dtypes.get(n, "float32")) for n in (*names, "out")} | {"BOTH": both}
+    types = {n.upper(): wgsl_type(a.dtypes.get(n, "float32")) for n in (*names, "out")} | {"BOTH": both, "BITS": "u32"}
     return tuple((name, f"vec4<{t}>" if vec4 else t) for name, t in types.items())
 
 
@@ -117,8 +117,11 @@ def _stored(a: Args, expr: str, both: str, numbers: tuple[float, ...], test: boo
 
 
 def extreme(name: str) -> str:
-    """WGSL's min and max may return the other operand of a NaN; PyTorch returns NaN."""
-    return f"select({name}(a, b), a + b, (a != a) | (b != b))"
+    """WGSL's min and max may return the other operand of a NaN; PyTorch returns NaN.
+
+    naga compiles `a != a` to false, so NaN is found as `!(a == a)`.
+    """
+    return f"select({name}(a, b), a + b, !(a == a) | !(b == b))"
 
 
 def numeric(x: Array) -> Array:

@@ -60,11 +60,11 @@ def _check_range(a: Args, test: bool) -> None:
         unsupported(inside, f"{name} is {number}, which is out of the range of {dtype}")
 
 
-for _name, _sign, _f in COMPARISONS:
+for _name, _test, _f in COMPARISONS:
     scalar(
         f"aten.{_name}.Scalar",
         "x/any value:num -> out/any",
-        f"x {_sign} {{0}}",
+        _test.format("x", "{0}"),
         lambda x, v, f=_f: f(x, v),
         {"value": 0.25},
         out="bool",
@@ -115,6 +115,9 @@ scalar(
 )
 
 
+_POWERS = {2: "x * x", 0.5: "sqrt(x)", -0.5: "inverseSqrt(x)"}  # as PyTorch computes them
+
+
 def power_expr(x: str, exponent: str, infinity: str, nan: str) -> str:
     """x to a power as C and PyTorch define it; WGSL's pow is undefined unless x is positive.
 
@@ -124,15 +127,20 @@ def power_expr(x: str, exponent: str, infinity: str, nan: str) -> str:
     odd = f"({whole} & (abs({exponent} % BOTH_T(2)) == BOTH_T(1)))"
     zero = f"select(BOTH_T(0), {infinity}, {exponent} < BOTH_T(0))"
     size = f"select(pow(abs({x}), {exponent}), {zero}, {x} == BOTH_T(0))"
-    signed = f"({size} * select(BOTH_T(1), BOTH_T(-1), ({x} < BOTH_T(0)) & {odd}))"
-    real = f"select({signed}, {nan}, ({x} < BOTH_T(0)) & (abs({x}) < {infinity}) & !{whole})"
-    return f"select({real}, BOTH_T(1), ({exponent} == BOTH_T(0)) | ({x} == BOTH_T(1)))"
+    negative = f"(({x} < BOTH_T(0)) | (BOTH_T(1) / {x} < BOTH_T(0)))"  # or a negative zero
+    signed = f"({size} * select(BOTH_T(1), BOTH_T(-1), {negative} & {odd}))"
+    fraction = f"(({x} < BOTH_T(0)) & (abs({x}) < {infinity}) & !{whole})"
+    real = f"select({signed}, {nan}, {fraction} | !({x} == {x}) | !({exponent} == {exponent}))"
+    one = f"({x} == BOTH_T(1)) | (({x} == BOTH_T(-1)) & (abs({exponent}) == {infinity}))"
+    return f"select({real}, BOTH_T(1), ({exponent} == BOTH_T(0)) | {one})"
 
 
 def power_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     x = t["x"].astype(np.float64)
     with np.errstate(all="ignore"):
-        return [1 / np.sqrt(x) if a.num("value") == -0.5 else np.power(x, a.num("value"))]
+        if abs(a.num("value")) == 0.5:
+            x = np.sqrt(x)
+        return [1 / x if a.num("value") == -0.5 else x if a.num("value") == 0.5 else np.power(x, a.num("value"))]
 
 
 def make_signs(a: Args, rng: np.random.Generator) -> dict[str, Array]:
@@ -152,10 +160,8 @@ def make_signs(a: Args, rng: np.random.Generator) -> dict[str, Array]:
 def power(a: Args, limits: Limits) -> Plan:
     exponent = float(np.float32(a.num("value")))
     unsupported(math.isfinite(exponent), f"exponent {exponent} has no kernel")
-    if exponent == 2:
-        return unary_plan(a, "x * x", limits)
-    if exponent == -0.5:
-        return unary_plan(a, "inverseSqrt(x)", limits)
+    if exponent in _POWERS:
+        return unary_plan(a, _POWERS[exponent], limits)
     literal = f"BOTH_T({exponent!r})"
     return unary_plan(a, power_expr("x", literal, "{0}", "{1}"), limits, (math.inf, math.nan))
 

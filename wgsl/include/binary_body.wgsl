@@ -1,6 +1,7 @@
 // out[i] = EXPR of one element of a and one of b, converted to one type first.
 alias BOTH_T = f32;  // plan BOTH is f32
 alias OUT_T = f32;  // plan OUT is f32
+alias BITS_T = u32;  // plan BITS is u32
 alias A = f32;  // plan
 alias B = f32;  // plan
 
