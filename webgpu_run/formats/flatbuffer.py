@@ -16,7 +16,7 @@ from .schema import SCALARS, SIZES, Field, Schema, Table
 
 MAX_DEPTH = 64
 MAX_TABLES = 1_000_000
-MAX_VISITS = 8
+MAX_VISITS = 4
 RECORD_COST = 16  # charged per table in addition to its bytes, so that empty tables are not free
 
 Record = dict[str, Any]  # field name -> value; "@" -> the table's position in the buffer
@@ -58,6 +58,7 @@ class Reader:
         self._tables_left = MAX_TABLES
         self._bytes_left = MAX_VISITS * self.size
         self._layouts: dict[tuple[int, str], _Layout] = {}
+        self._records: dict[tuple[int, str, int], Record] = {}  # position, table, depth -> what was read there
         self._defaults = {
             name: {field.name: field.default for field in table.fields} for name, table in schema.tables.items()
         }
@@ -116,6 +117,10 @@ class Reader:
         return _Layout(vtable_size, table_size, tuple(fields))
 
     def _table(self, pos: int, table: Table, path: Path, depth: int) -> Record:
+        """The record of a table. A table that is named many times is read once; its record is shared."""
+        known = self._records.get((pos, table.name, depth))
+        if known is not None:
+            return known
         if depth > MAX_DEPTH:
             raise self.error(f"tables nested deeper than {MAX_DEPTH}", pos, path)
         self._tables_left -= 1
@@ -135,6 +140,7 @@ class Reader:
         record["@"] = pos
         for field, offset, tag in layout.fields:
             record[field.name] = self._field(field, pos, offset, tag, path, depth)
+        self._records[pos, table.name, depth] = record
         return record
 
     def _field(self, field: Field, pos: int, offset: int, tag: int, path: Path, depth: int) -> Any:

@@ -15,6 +15,7 @@ from .source import Span
 from .vkgraph import BoolList, DoubleList, IntList, VkGraph
 
 VULKAN = "VulkanBackend"
+MAX_REPETITION = 4  # how often a constant method may return the same list, on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class Program:
         metadata: dict[str, object] = {}
         for method in self.methods:
             if _is_constant(method):
+                _check_repetition(method)
                 values = [_plain(method.values[i], method) for i in method.outputs]
                 metadata[method.name] = values[0] if len(values) == 1 else values
         return metadata
@@ -178,6 +180,16 @@ def _is_constant(method: Method) -> bool:
         and bool(method.outputs)
         and all(not isinstance(method.values[i], Tensor | TensorList) for i in method.outputs)
     )
+
+
+def _check_repetition(method: Method) -> None:
+    """Refuse a list that is returned many times: the result would be much larger than the file."""
+    lists = [
+        v.items for v in (method.values[i] for i in method.outputs) if isinstance(v, IntList | DoubleList | BoolList)
+    ]
+    distinct = {id(items): len(items) for items in lists}
+    if sum(map(len, lists)) > MAX_REPETITION * (sum(distinct.values()) + len(method.values)):
+        raise FormatError(f"{method.name} returns the same list too often")
 
 
 def _plain(value: EValue, method: Method) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ..errors import FormatError, GraphError, MissingDataError, RunError, ShapeError, UnsupportedError
 from . import container
 from .container import Container
-from .flatbuffer import Path, Record
+from .flatbuffer import MAX_VISITS, Path, Record
 from .pte import (
     VULKAN,
     Allocation,
@@ -98,6 +98,7 @@ class _Shared:
         self.reader = file.reader
         self.segments = file.segments
         self.named = named
+        self._graph_bytes_left = MAX_VISITS * source.size
         self.inline = [Span(source, *record["data"]) for record in root["backend_delegate_data"]]
         self.mutable = [
             self._subsegment(record, Path(Path(path, "mutable_data_segments"), i))
@@ -107,6 +108,11 @@ class _Shared:
         self.constants: tuple[Span, ...] = tuple(Span(source, *r["storage"]) for r in root["constant_buffer"])
         if subsegment is not None and subsegment["offsets"]:
             self.constants = self._subsegment(subsegment, Path(path, "constant_segment"))
+
+    def spend(self, nbytes: int) -> bool:
+        """Charge the bytes of a delegate's graph. False if graphs add up to more than the file can honestly hold."""
+        self._graph_bytes_left -= nbytes
+        return self._graph_bytes_left >= 0
 
     def _subsegment(self, record: Record, path: Path) -> tuple[Span, ...]:
         if record["segment_index"] >= len(self.segments):
@@ -268,7 +274,7 @@ class _Plan:
         specs = tuple((spec["key"], data[at : at + n]) for spec in record["compile_specs"] for at, n in [spec["value"]])
         if record["id"] != VULKAN:
             return Delegate(record["id"], specs, blob)
-        parsed = read_blob(blob, Path(Path(self.path, "delegates"), i), self.shared.named.get)
+        parsed = read_blob(blob, Path(Path(self.path, "delegates"), i), self.shared.named.get, self.shared.spend)
         return Delegate(record["id"], specs, blob, parsed.graph, parsed.constants)
 
     def _chain(self, i: int, record: Record, operators: tuple[str, ...], delegates: tuple[Delegate, ...]) -> Chain:

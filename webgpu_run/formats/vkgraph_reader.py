@@ -66,10 +66,17 @@ def tensor_nbytes(tensor: VkTensor) -> int:
     return nbytes_of(tensor.dims, ITEMSIZE[tensor.dtype])
 
 
-def read_blob(blob: Span, path: Path, named: Callable[[str], Span | None]) -> VkBlob:
-    """Read and check a delegate. `named` looks up the constants that are stored outside the delegate."""
+def read_blob(
+    blob: Span, path: Path, named: Callable[[str], Span | None], budget: Callable[[int], bool] = lambda nbytes: True
+) -> VkBlob:
+    """Read and check a delegate. `named` looks up the constants that are stored outside the delegate.
+
+    `budget` is told the size of the graph before it is parsed; if it returns false, the delegate is refused.
+    """
     where = Path(path, "VkGraph")
     reader, inline = _open(blob, where)
+    if not budget(reader.size):
+        raise reader.error("delegates use the same bytes too often", 0, where)
     root = reader.root("VkGraph", where)
     graph = _Graph(reader, root, where).read()
     constants = tuple(_constants(reader, root, where, graph, inline, named))
@@ -153,7 +160,7 @@ class _Graph:
         self._check_ids(graph)
         self._check_lists(graph)
         self._check_order(graph)
-        used = {v for call in graph.chain for arg in call.args[:-1] for v in _items(graph, arg)}
+        used = {v for arg in {a for call in graph.chain for a in call.args[:-1]} for v in _items(graph, arg)}
         for v in used.union(graph.input_ids, graph.output_ids) & self.empty.keys():
             raise self.empty[v]
         return graph
@@ -257,13 +264,23 @@ class _Graph:
         for i in graph.input_ids:
             ready[i] = True
         written = bytearray(self.count)
+        # A list may be named by any number of arguments. What was ready once stays ready, so it is checked once.
+        checked: set[int] = set()
+        empty_outputs: set[int] = set()
         for i, call in enumerate(graph.chain):
             record = self.root["chain"][i]
             for k, arg in enumerate(call.args[:-1]):
+                if arg in checked:
+                    continue
                 for item in _items(graph, arg):
                     if not ready[item]:
                         what = f"{call.name!r} reads value {item} before anything wrote it"
                         raise self._error(what, record, "chain", i, "args", k)
+                checked.add(arg)
+            if call.args[-1] in empty_outputs:
+                continue
+            if all(graph.values[item] is None for item in _items(graph, call.args[-1])):
+                empty_outputs.add(call.args[-1])
             for item in _items(graph, call.args[-1]):
                 if graph.values[item] is None:
                     continue
