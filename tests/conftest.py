@@ -11,16 +11,19 @@ import signal
 import subprocess
 import zlib
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
 from webgpu_run.gpu.device import Device, open_device
+from webgpu_run.runtime import open as opening
+from webgpu_run.runtime.model import Model
 
-MARKS: dict[object, str] = {open_device: "adapter", subprocess: "process"}
+OPENERS = (open_device, opening.open_device, opening.open_model, opening.load, Model)
+MARKS: dict[object, str] = {**dict.fromkeys(OPENERS, "adapter"), subprocess: "process"}
 SAMPLED = {"adapter", "process", "campaign"}
-QUICK_SHARE = 12  # `--quick` runs one of this many tests with such a marker
+QUICK_SHARE = 16  # `--quick` runs one of this many tests with such a marker
 
 
 @pytest.fixture(scope="session")
@@ -76,14 +79,20 @@ def marks(function: Callable[..., Any], seen: set[object]) -> set[str]:
     if function in seen or not isinstance(function, FunctionType):
         return set()
     seen.add(function)
+    used = [*names(function.__code__)]
+    modules = [m for n in used if isinstance(m := function.__globals__.get(n), ModuleType) and is_ours(m.__name__)]
     found: set[str] = set()
-    for name in names(function.__code__):
-        value = function.__globals__.get(name)
-        if isinstance(value, type(subprocess)) or callable(value):
-            found |= {MARKS[value]} if value in MARKS else set()
-            if getattr(value, "__module__", "").startswith(("helpers.", "test_")):
-                found |= marks(value, seen)
+    for space in (function.__globals__, *map(vars, modules)):
+        for value in (space[name] for name in used if name in space):
+            if isinstance(value, ModuleType) or callable(value):
+                found |= {MARKS[value]} if value in MARKS else set()
+                if is_ours(getattr(value, "__module__", "")):
+                    found |= marks(value, seen)
     return found
+
+
+def is_ours(module: str) -> bool:
+    return module.startswith(("helpers.", "test_"))
 
 
 def names(code: CodeType) -> Iterator[str]:

@@ -41,7 +41,7 @@ def campaign(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[st
             counts["runs after kills"] += 1
             fault = fault or finish(scenario, place)
         if fault:
-            wrong.append(f"kill {i} ({number.name}, {scenario.module} {scenario.flags[1]}): {fault}")
+            wrong.append(f"kill {i} ({number.name}, {scenario.name} {scenario.flags[1]}): {fault}")
     return counts, wrong
 
 

@@ -134,7 +134,13 @@ MUTANTS = (
     Mutant("a fresh build's state is not compared", f"{DEBUG}/fresh_build.py", "_Fresh.compare", "return", CHECKERS),
     Mutant("every output equals its reference", f"{DEBUG}/stepping.py", "compare", "return 0.0", CHECKERS),
     Mutant("every number is finite", f"{DEBUG}/stepping.py", "check_finite", "return", CHECKERS),
-    Mutant("no output has a reference", f"{DEBUG}/stepping.py", "Check.__call__", "return", "tests/test_cli_views.py"),
+    Mutant(
+        "no output has a reference",
+        f"{DEBUG}/stepping.py",
+        "Check.__call__",
+        "return",
+        "tests/test_cli_views.py -k check",
+    ),
     Mutant("any live shape fits", f"{GRAPH}/planner.py", "Engine._check_live", "return", "tests/test_plans.py"),
     Mutant("any position fits", f"{GRAPH}/planner.py", "Engine._check_bounds", "return", "tests/test_plans.py"),
     Mutant(
@@ -144,17 +150,31 @@ MUTANTS = (
     Mutant("any workgroup fits", f"{GRAPH}/budget.py", "_check_workgroup", "return", "tests/test_refusals.py"),
     Mutant("any method can run", f"{RUNTIME}/support.py", "check_method", "return", "tests/test_refusals.py"),
     # readers
-    Mutant("any byte is in the buffer", f"{FORMATS}/flatbuffer.py", "Reader._need", "return", FAULTS),
+    Mutant("any byte is in the buffer", f"{FORMATS}/flatbuffer.py", "Reader._need", "return", f"{FAULTS} -k vtable"),
     Mutant("reading has no budget", f"{FORMATS}/flatbuffer.py", "Reader._spend", "return", "tests/test_flat.py"),
-    Mutant("any header is right", f"{FORMATS}/container.py", "_check_header", "return header", FAULTS),
-    Mutant("ids of a graph are not checked", f"{FORMATS}/vkgraph_reader.py", "_Graph._check_ids", "return", FAULTS),
-    Mutant("the order is not checked", f"{FORMATS}/vkgraph_reader.py", "_Graph._check_order", "return", FAULTS),
+    Mutant(
+        "any header is right", f"{FORMATS}/container.py", "_check_header", "return header", f"{FAULTS} -k program_size"
+    ),
+    Mutant(
+        "ids of a graph are not checked",
+        f"{FORMATS}/vkgraph_reader.py",
+        "_Graph._check_ids",
+        "return",
+        f"{FAULTS} -k value_ids",
+    ),
+    Mutant(
+        "the order is not checked",
+        f"{FORMATS}/vkgraph_reader.py",
+        "_Graph._check_order",
+        "return",
+        f"{FAULTS} -k written",
+    ),
     Mutant(
         "segments may lie past the end",
         f"{FORMATS}/container.py",
         "_segments",
         "return tuple(Span(source, header.segment_base + r['offset'], r['size']) for r in root['segments'])",
-        FAULTS,
+        f"{FAULTS} -k segments",
     ),
     # commands and files
     Mutant(
@@ -164,7 +184,9 @@ MUTANTS = (
         "click.echo(f'{name}: error: {one_line(message)}', err=True)\nreturn 0",
         "tests/test_command.py",
     ),
-    Mutant("messages may have many lines", f"{CONSOLE}/terminal.py", "one_line", "return text", FAULTS),
+    Mutant(
+        "messages may have many lines", f"{CONSOLE}/terminal.py", "one_line", "return text", f"{FAULTS} -k missing_file"
+    ),
     Mutant(
         "files are written in place",
         f"{CONSOLE}/outfile.py",
@@ -179,13 +201,19 @@ MUTANTS = (
         "return Path(path)",
         "tests/test_cli_faults.py -k overwrite",
     ),
-    Mutant("the stats line is empty", f"{CLI}/run_totals.py", "RunTotals.line", "return ''", "tests/test_cli_text.py"),
+    Mutant(
+        "the stats line is empty",
+        f"{CLI}/run_totals.py",
+        "RunTotals.line",
+        "return ''",
+        "tests/test_cli_faults.py -k while_decoding",
+    ),
     Mutant(
         "the given .ptd files are not read",
         f"{RUNTIME}/open.py",
         "open_program",
         "return pte.load(path or bundled_model(), None)",
-        "tests/test_inspect.py -k data",
+        "tests/test_inspect.py -k test_external_weights_are_found_beside_the_model",
     ),
 )
 
