@@ -4,7 +4,7 @@
 const WG: u32 = 64;  // plan: invocations per workgroup
 alias T = f32;  // plan: f32 or f16
 
-struct Params { turns: u32, scale: f32 }
+struct Params { loops: u32, scale: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read_write> t_out: array<f32>;
@@ -17,7 +17,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   var b = c + m;
   var d = b + m;
   var e = d + m;
-  for (var i = 0u; i < params.turns; i++) {
+  for (var i = 0u; i < params.loops; i++) {
     a = fma(a, m, c);
     b = fma(b, m, c);
     d = fma(d, m, c);

@@ -198,7 +198,7 @@ _OPTIONS = (
     click.option(
         "--chat",
         is_flag=True,
-        help="Talk with the model. The KV cache is kept between turns. Commands: /help, /reset, /exit.",
+        help="Talk with the model. The KV cache is kept between messages. Commands: /help, /reset, /exit.",
     ),
     click.option("--system", type=_Text(), metavar="TEXT", help="The system message of a chat."),
     click.option(

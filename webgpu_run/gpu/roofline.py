@@ -20,7 +20,7 @@ ENOUGH_S = 0.02  # a measured batch lasts at least this long
 TRIES = 5  # batches; the fastest counts, because other load only makes them slower
 PATIENCE_S = 0.25  # no further try after this time
 _WIDTH = 4096  # texels per row
-_TURNS = 512
+_LOOPS = 512
 
 Tell = Callable[[str, int, int], None]
 
@@ -236,8 +236,8 @@ def _fma(device: Device, kind: str, idle: float) -> float:
     workgroup, groups = (8, 512) if device.limits.software else (64, 4096)
     out = device.buffer(groups * workgroup * 4)
     consts = (("WG", workgroup), ("T", kind), ("F16", int(kind == "f16")))
-    lab = _Lab(device, "roofline_fma", [(out, 0, out.size)], consts, turns=_TURNS, scale=0.5)
-    return 128 * _TURNS * workgroup * groups / lab.ns(groups, idle)
+    lab = _Lab(device, "roofline_fma", [(out, 0, out.size)], consts, loops=_LOOPS, scale=0.5)
+    return 128 * _LOOPS * workgroup * groups / lab.ns(groups, idle)
 
 
 def _costs(device: Device) -> tuple[float, float, float, float]:
