@@ -52,3 +52,44 @@ def test_exact(profile: Profile, fill: int | None, device: Device) -> None:
     for at in (slice(None), *(slice(i, i + 1) for i in range(len(ROWS)))):
         (got,) = run(runner, [x[:, at]])
         np.testing.assert_allclose(got, want[:, at], rtol=5e-7, atol=0)
+
+
+@pytest.mark.parametrize("profile", [SOFTWARE, PLAIN, GPU], ids=lambda p: p.name)
+@pytest.mark.parametrize("norm", [False, True], ids=["", "norm"])
+@pytest.mark.parametrize("count", [1, 5, 37])
+def test_nan_stays_nan(profile: Profile, norm: bool, count: int, device: Device) -> None:
+    """Integers have no NaN, and min and max ignore it: a row that has one must not come out as numbers."""
+    rng = np.random.default_rng(1)
+    w, scales = rng.integers(0, 256, (N, K // 2)).astype(np.uint8), np.ones((K // 32, N), np.float32)
+    x = rng.standard_normal((1, count, K)).astype(np.float32)
+    b = Builder()
+    given, weight = b.input(x.shape), b.constant(np.ones(K, np.float32)) if norm else None
+    no_bias = b.value(ValueList(()))
+    args = (given, (b.constant(w),), (b.constant(scales),), 32, no_bias, weight, 1e-5, None, False, True)
+    b.output(*b.call("wr.linear_q4gsw.1", *args))
+    runner = b.runner(with_limits(device, profile=profile))
+    (want,) = run(runner, [x])
+    bad = count // 2
+    x[0, bad, K // 3] = np.nan
+    (got,) = run(runner, [x])
+    assert np.isfinite(want).all()
+    assert np.isnan(got[0, bad]).all()
+    others = np.arange(count) != bad
+    assert got[0, others].tobytes() == want[0, others].tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_nan_stays_nan_as_written(count: int, device: Device) -> None:
+    """The same in the linear that fusion replaces, whose qparams come from another op."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, count, K)).astype(np.float32)
+    scale, zero = q8.qparams(x)
+    b = Builder()
+    given = [b.input(x.shape), b.input(scale.shape), b.input(zero.shape, "int8")]
+    weight = [b.constant(rng.integers(0, 256, (N, K // 2)).astype(np.uint8))]
+    weight += [b.constant(np.zeros((K // 32, N), np.int32)), b.constant(np.ones((K // 32, N), np.float32))]
+    b.output(b.call("et_vk.linear_dq8ca_q4gsw.default", *given, *weight, 32, None, out=(1, count, N)))
+    x[0, count // 2, 7] = np.nan
+    (got,) = run(b.runner(device), [x, scale, zero.astype(np.int8)])
+    assert np.isnan(got[0, count // 2]).all()
+    assert np.isfinite(got[0, np.arange(count) != count // 2]).all()

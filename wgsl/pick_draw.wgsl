@@ -48,7 +48,7 @@ fn find(goal: Sum, counted: bool, lane: u32) -> Place {
     let of_id = digit > 2u;
     let shift = 6u * (select(2u, 6u, of_id) - digit);
     clear(lane);
-    for (var i = lane; i < t_ends[0]; i += WG) {
+    for (var i = lane; i < min(t_ends[0], params.count); i += WG) {
       let item = t_list[i];
       let word = select(item.x, item.y, of_id);
       if (word >> (shift + 6u) == select(key.x, key.y, of_id) && (!of_id || item.x == key.x)) {
@@ -77,7 +77,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   if (by_m()) {
     let last = t_how[1];
     clear(lane);
-    for (var i = lane; i < t_ends[0]; i += WG) {
+    for (var i = lane; i < min(t_ends[0], params.count); i += WG) {
       let t = t_list[i].x / 4u;
       if (t >> 16u == last >> 16u && t <= last) { add(0u, i); }
     }

@@ -18,6 +18,8 @@ fn main(
   if (i >= params.count) { return; }
   let scale = t_scale[i / params.width];
   let zero = f32(t_zero[i / params.width]);
-  let step = clamp(round(t_x[i] * (1.0 / scale)) + zero, f32(params.low), f32(params.high));
-  t_out[i] = (step - zero) * scale;
+  let x = t_x[i];
+  let step = clamp(round(x * (1.0 / scale)) + zero, f32(params.low), f32(params.high));
+  // clamp may turn NaN into a number
+  t_out[i] = select((step - zero) * scale, x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
 }

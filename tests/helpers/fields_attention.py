@@ -77,9 +77,15 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     _, context, kv, dim = cache
     profile, half = limits.profile, limits.kv == "f16"
     each = heads // kv
-    share = next(n for n in range(each, 0, -1) if each % n == 0 and (n * dim <= REGISTERS or n == 1))
-    rows = 1 if seq == 1 else next(r for r in (4, 3, 2, 1) if r * share * dim <= REGISTERS or r == 1)
     groups = min(profile.workgroup, limits.max_invocations) // 8
+
+    def fit(queries: int) -> bool:
+        """In registers and, without subgroups, with four scores per lane and query in workgroup memory."""
+        shared = 0 if limits.subgroups else 8 * groups * (4 * 4 * queries + 16) + up(groups, 2) * 16
+        return queries * dim <= REGISTERS and shared <= limits.max_workgroup_bytes
+
+    share = next(n for n in range(each, 0, -1) if each % n == 0 and (fit(n) or n == 1))
+    rows = 1 if seq == 1 else next(r for r in (4, 3, 2, 1) if fit(r * share) or r == 1)
     items = heads // share * up(seq, rows)
     most = min(up(context, 4 * groups), limits.max_workgroups)
     splits = next(n for n in range(most, 0, -1) if n == 1 or n * items <= profile.fill)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..shapes import Array, Dims, ceil_div, prod
+from ..shapes import Array, Dims, align, ceil_div, prod
 from .limits import Limits
 from .plan import Bound, Plan, Step, fold, need, unsupported
 from .spec import Args, Case, Resource, op
@@ -125,15 +125,25 @@ class Deal:
 
 
 def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
-    """From the live rows and the largest context: a position that moves changes none of it."""
+    """From the live rows and the largest context, so that a new position does not change it."""
     seq, heads, dim = q[1:]
     each = heads // cache[2]
-    share = max((n for n in range(1, min(each, FLOATS // dim) + 1) if each % n == 0), default=1)
-    rows = max(1, min(4, FLOATS // (share * dim))) if seq > 1 else 1
     groups = max(1, min(limits.profile.workgroup, limits.max_invocations) // 8)
+    most = min(FLOATS // dim, _shared_queries(groups, limits))
+    share = max(n for n in range(1, each + 1) if each % n == 0 and (n == 1 or n <= most))
+    rows = max(1, min(4, most // share)) if seq > 1 else 1
     items = heads // share * ceil_div(seq, rows)
     splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * TURNS), limits.max_workgroups)
     return Deal(share, rows, groups, items, max(1, splits))
+
+
+def _shared_queries(groups: int, limits: Limits) -> int:
+    """Queries per workgroup whose scores fit workgroup memory, where no subgroup sums them."""
+    if limits.subgroups:
+        return FLOATS
+    lanes = 8 * groups
+    room = limits.max_workgroup_bytes - 16 * lanes - align(8 * groups, 16)  # besides `sums` and `stats`
+    return room // (4 * TURNS * lanes)
 
 
 def part_resources(q: Dims, cache: Dims, limits: Limits) -> dict[str, Resource]:

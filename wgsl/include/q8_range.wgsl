@@ -26,11 +26,14 @@ fn look_through(base: u32, lane: u32, lanes: u32) {
   if (ROUND == 0) { return; }
   for (var i = lane; i < K / 4; i += lanes) {
     let v = t_x[base + i] * norm * weight(i);
+    if (NORM == 0) { row.square += dot(v, v); }
     row.low = min(row.low, min(min(v.x, v.y), min(v.z, v.w)));
     row.high = max(row.high, max(max(v.x, v.y), max(v.z, v.w)));
   }
   row = row_joined(row, lane);
   size = max((row.high - row.low) / 255.0, 0x1p-23);
+  // min and max ignore NaN and integers have none, so a row with NaN gets NaN as its step size.
+  size = select(size, row.square, (bitcast<u32>(row.square) & 0x7fffffffu) > 0x7f800000u);
   zero = clamp(-128.0 - round(row.low / size), -128.0, 127.0);
 }
 
