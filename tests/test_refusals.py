@@ -199,3 +199,12 @@ def test_workgroup_past_the_limits(refuse: Refuse) -> None:
     made = program(graph("aten._softmax.default", [tensor, -1, False], tensor))
     refuse(made, 5, r"softmax.*shares 256 bytes a workgroup, the adapter has 128", limits="max_workgroup_bytes=128")
     refuse(made, 5, r"softmax.*runs 64 invocations a workgroup, the adapter takes 32", limits="max_invocations=32")
+
+
+def test_dtype_that_no_kernel_takes(refuse: Refuse) -> None:
+    """Not the bits of integers read as floats."""
+    whole, real = VkTensor("int32", (4, 64)), VkTensor(F32, (4, 64))
+    made = program(graph("aten._softmax.default", [whole, -1, False], real))
+    refuse(made, 4, r"aten\._softmax\.default \(node 0\): argument x is int32, the kernel takes float32, float16")
+    made = program(graph("aten.slice_copy.Tensor", [whole, 0, 0, 4, 1], real))
+    refuse(made, 4, r"aten\.slice_copy\.Tensor \(node 0\): output out is float32, argument x is int32")
