@@ -103,7 +103,7 @@ def set_up_venv(log: Path) -> Path:
         progress.note(f"installing torch and executorch into {VENV} (once; about 1.7 GB)")
         run_logged([sys.executable, "-m", "venv", VENV], log, "python -m venv")
         pip = [python, "-m", "pip", "install", "--quiet"]
-        # The default build for Linux brings 3 GB of CUDA libraries, which an export does not use.
+        # The default build for Linux brings the CUDA libraries, which an export does not use.
         cpu = ["--extra-index-url", TORCH_CPU_INDEX] if platform.system() == "Linux" else []
         run_logged([*pip, *cpu, TORCH], log, "pip install torch")
         run_logged([*pip, "-r", HERE / "requirements.txt"], log, "pip install")
