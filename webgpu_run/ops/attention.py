@@ -1,4 +1,4 @@
-"""wr.attention: rotary embedding of queries and keys, cache write and causal attention, as fusion makes it."""
+"""wr.attention: rotary embedding of queries and keys, cache write and causal attention, fused into one op."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ def on_textures(a: Args, limits: Limits) -> bool:
 
 
 def layer_rows(context: int, limits: Limits) -> int:
-    """Rows of eight positions that a layer of a cache has: 16, or as many more as the number of layers asks for."""
+    """Rows of eight positions per layer of a cache: 16, or more if the adapter has too few layers."""
     return min(max(16, ceil_div(ceil_div(context, 8), limits.max_layers)), ceil_div(context, 8))
 
 
 def reach(a: Args, limits: Limits) -> Reach:
-    """Which layers of the caches a call needs."""
+    """Which layers of the caches a call reads and writes."""
     return Reach("pos", a["xq"][1], 8 * layer_rows(a["kc"][1], limits))
 
 
 def cache_consts(a: Args, limits: Limits) -> Consts:
-    """What a texel of a cache is, and how many rows a layer has."""
+    """The texel format of a cache, and the rows per layer."""
     texel = "rgba32float" if limits.kv == "f32" else "rgba16float"
     return ("CACHE", texel), ("LAYER_ROWS", layer_rows(a["kc"][1], limits))
 
 
 def store_consts(a: Args, limits: Limits) -> Consts:
-    """The same, and what rounds four numbers to it: a texture's own rounding may be toward zero."""
+    """`cache_consts`, and the expression that rounds to the format: a texture's conversion may round toward zero."""
     half = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
     return (*cache_consts(a, limits), ("HELD", "v" if limits.kv == "f32" else half))
 
@@ -105,7 +105,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
 
 
 def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
-    """The caches' own constants are not uploaded: they only say how large a cache is, and that it starts empty."""
+    """The constants of the caches are not uploaded: they only give the size of a cache that starts empty."""
     unsupported(
         not (t["kc"].any() or t["vc"].any()),
         "a KV cache with something in it at the start has no fused kernel; try --no-fuse",
@@ -114,7 +114,7 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
 
 
 def bounds(a: Args) -> tuple[Bound, ...]:
-    """Every shape agrees, and what keeps the live position inside the cache and the tables."""
+    """Check the shapes; return the bounds that keep the live position inside the cache and the tables."""
     bound = sdpa.check(a, "xq", "xk")
     seq, _, dim = a["xq"][1:]
     need(
@@ -201,11 +201,11 @@ def _turn_step(a: Args, limits: Limits) -> Step:
 
 
 def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
-    """Attention of the turned queries in scratch over texture caches, a window of queries a dispatch."""
+    """Attention of the rotated queries in scratch over texture caches, one window of queries per dispatch."""
     seq, heads, dim = a["xq"][1:]
     kv = a["xk"][2]
     window = 1 if seq == 1 else window_rows(heads * dim, limits)
-    rows = 2 if seq > 1 and heads // kv <= 4 else 1  # queries a workgroup: more of them do not fit in registers
+    rows = 2 if seq > 1 and heads // kv <= 4 else 1  # query rows per workgroup: more do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
     blocks = 2 if seq == 1 else 1
     steps = []

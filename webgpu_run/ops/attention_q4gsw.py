@@ -1,7 +1,7 @@
 """wr.attention_q4gsw: rms_norm, 4-bit linears of queries, keys and values, rotary embedding, cache write, attention.
 
-The linear's last step turns what it has in registers and writes the caches itself, so q, k and v are never read back.
-Only where caches are textures (see attention.py) and the tables are read at the position.
+The linear rotates its results in registers and writes the caches itself, so q, k and v are never read back. Needs
+caches that are textures (see attention.py) and tables that are read at the position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .spec import Args, Case, Packed, Resource, op
 
 
 def _apart(a: Args) -> Args:
-    """What attention alone would be given."""
+    """The arguments of attention alone."""
     seq, dim = rows_of(a["x"]), a["kc"][3]
     heads = {f"x{n}": (1, seq, a[f"w{i}"][0] // dim, dim) for i, n in enumerate("qk")} | {
         "v": (1, seq, a["kc"][2], dim)
@@ -46,7 +46,7 @@ def remember(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int, limits: Limits) -> bool:
-    """Whether every part has a form that this op's kernels take."""
+    """Whether the kernels of this op support the shapes of every part."""
     if len(cache) != 4 or len(widths) != 3 or cache[3] % 4 or any(n % (4 * limits.profile.lanes) for n in widths):
         return False
     dim = cache[3]
@@ -59,7 +59,7 @@ def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int,
 
 
 def _together(n: int, dim: int, width: int) -> Array:
-    """The order of columns that puts (i, i + width/2) of every head side by side, and leaves those past the width."""
+    """The order of columns that makes (i, i + width/2) of every head neighbours. Columns past the width stay."""
     head = np.arange(dim)
     head[:width] = np.arange(width).reshape(2, -1).T.reshape(-1)
     return (np.arange(0, n, dim)[:, None] + head).reshape(-1)

@@ -1,7 +1,7 @@
-"""The choice of the next token in whole numbers, on the host exactly as the kernels of ops/pick.py make it.
+"""The choice of the next token in integers, on the host exactly as in the kernels of ops/pick.py.
 
-All of a draw but two roundings is integer arithmetic, so the host and any device choose the same id from the same
-logits. A logit is held as its distance `t` from the largest one, in steps of 2^-19 octaves; its weight is
+A draw is integer arithmetic except for two roundings, so the host and any device choose the same id from the same
+logits. A logit is represented by its distance `t` below the largest one, in steps of 2^-19 octaves; its weight is
 2^31 * 2^-(t / 2^19), to 1e-5 and a rounding. Of equal `t` the lower id comes first.
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from ..shapes import Array
 
-STEPS = 1 << 19  # an octave of probability
-FAR = (1 << 24) - 1  # 32 octaves down: never chosen
+STEPS = 1 << 19  # per octave (a factor of 2 in probability)
+FAR = (1 << 24) - 1  # 32 octaves below the largest: never chosen
 WHOLE = 1 << 31  # a top-p of 1
 WORDS = 5  # what a draw takes: steps a unit of logit (as f32), last t of min-p, top-k, top-p of WHOLE, the draw of 2^32
 NOTHING = (1 << 31) - 1  # instead of an id, where the largest logit is not finite

@@ -1,7 +1,6 @@
-"""et_vk.linear_dq8ca_q4gsw: rows quantised to 8 bits as they come, times a 4-bit weight.
+"""et_vk.linear_dq8ca_q4gsw: rows quantized to 8 bits at run time, times a 4-bit weight.
 
-The rows are rounded to their 8-bit steps, (xq - zero) * scale in f32, in one small dispatch, and the 4-bit linear does
-the rest: whatever makes that one fast serves this one too.
+One small dispatch rounds the rows to their 8-bit steps, (xq - zero) * scale in f32; the 4-bit linear does the rest.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Qparams that belong to the rows, so that every step of the range is used."""
+    """Scales and zero points of the rows themselves, so that the whole range is used."""
     x = rng.standard_normal(a["x"]).astype(np.float32)
     scale, zero = qparams(x)
     return {**linear_q4gsw.make(a, rng), "x": x, "scale": scale, "zero": zero.astype(np.int8)}
@@ -92,7 +91,7 @@ def _case(m: int, k: int, n: int, group: int, *live: int, bias: bool = False) ->
 
 
 def _reading(step: Step) -> Step:
-    """The same dispatch with the rounded rows in the place of x."""
+    """The same dispatch, reading the rounded rows instead of x."""
     rename = {"x": "rounded"} | {k: "rounded" if v == "x" else v for k, v in step.rename}
     windows = tuple(("rounded" if name == "x" else name, window) for name, window in step.windows)
     stage = replace(step.stage, source="rounded") if step.stage else None
@@ -100,7 +99,7 @@ def _reading(step: Step) -> Step:
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
-    """Room for the rounded rows, as far as the linear's windows over them reach."""
+    """Scratch for the rounded rows, up to the end of the linear's last window."""
     ends = [w.offset + w.nbytes for s in _linear(a, limits).steps for name, w in s.windows if name == "x"]
     inner = linear_q4gsw.resources(a, limits)
     return {**inner, "rounded": Resource(max(prod(a["x"]) * 4 + 1024, *ends, 0))}

@@ -1,4 +1,4 @@
-"""et_vk.linear_qcs4w: a 4-bit weight with one scale a column; a 4-bit linear whose only group is the whole row."""
+"""et_vk.linear_qcs4w: a 4-bit weight with one scale per column, planned as a 4-bit linear with one group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def turned(w: Array, k: int) -> Array:
 
 
 def _grouped(a: Args) -> Args:
-    """The same node as linear_q4gsw has it."""
+    """The arguments of the same node as a linear_q4gsw."""
     k, n = a["x"][-1], a["w"][0]
     dims = {"x": a["x"], "w": (n, align(k, 8) // 2), "scales": (1, align(n, 4))}
     return Args(dims, {"group": k}, max_dims={**dims, "out": (*a["x"][:-1], n)})

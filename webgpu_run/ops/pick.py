@@ -1,8 +1,8 @@
 """wr.pick: the id of the next token from the last row of logits, so that decoding reads four bytes, not the vocabulary.
 
-`how` is what choice.draw_words gives: with no live word the largest logit is taken, with all of them one is drawn.
-A draw sorts nothing: logits are counted by their distance from the largest, only those in the few bins where top-k,
-top-p, min-p and the draw end are listed, and the last dispatch finds these ends among them.
+`how` comes from choice.draw_words: without words the largest logit is taken, with all words one is drawn. A draw does
+not sort. It counts logits in bins by their distance from the largest, lists those in the few bins where top-k, top-p,
+min-p and the draw end, and finds the exact ends among the listed logits in the last dispatch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .limits import Limits
 from .plan import Plan, Step, fold, need
 from .spec import Args, Case, Resource, op
 
-PARTS = 64  # of a row, at most
-SUMS = 3 * 256  # count and weight of 256 bins
-ENDS = 8  # where things end
+PARTS = 64  # chunks per row, at most
+SUMS = 3 * 256  # words: count and weight (two words) of 256 bins
+ENDS = 8  # words of t_ends, see pick_ends.wgsl
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -27,7 +27,7 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """The likeliest last, so that no part of the row can be missed; some are equal."""
+    """Sorted logits, the likeliest last, so that no part of the row can be skipped; some are equal."""
     x = np.sort(rng.standard_normal(a["x"]).astype(np.float32).round(2) * 3)
     temp, top_k, top_p, min_p = a.attrs.get("sampler", (1.0, 0, 1.0, 0.0))
     words = draw_words(temp, int(top_k), top_p, min_p, 0, int(rng.integers(1000)))
@@ -65,7 +65,7 @@ def pick(a: Args, limits: Limits) -> Plan:
     need(count < 1 << 24, f"x has {count} columns, ids have 24 bits")
     lanes = limits.profile.workgroup
     fours = ceil_div(base % 4 + count, 4)
-    # a software adapter takes longer to begin a workgroup than to run a hundred lanes
+    # On a software adapter starting a workgroup costs more than running a hundred lanes, so it gets fewer chunks.
     chunk = ceil_div(fours, min(PARTS if limits.profile.tiled else PARTS // 8, ceil_div(fours, lanes)))
     parts = ceil_div(fours, chunk)
     params = (("base", base), ("count", count), ("chunk", chunk), ("parts", parts))

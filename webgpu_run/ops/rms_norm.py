@@ -1,4 +1,4 @@
-"""et_vk.rms_norm: x * rsqrt(mean(x^2) + eps) * weight over the last dim, a workgroup a row."""
+"""et_vk.rms_norm: x * rsqrt(mean(x^2) + eps) * weight over the last dim, one workgroup per row."""
 
 from __future__ import annotations
 

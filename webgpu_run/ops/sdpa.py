@@ -13,8 +13,8 @@ from .plan import Bound, Plan, Step, fold, need, unsupported
 from .spec import Args, Case, Resource, op
 
 WG = 64
-TURNS = 4  # positions that a group of eight lanes takes of a tile
-FLOATS = 512  # of queries that a workgroup holds in registers, and as many of sums
+TURNS = 4  # positions per tile of a group of eight lanes
+FLOATS = 512  # of queries that a workgroup keeps in registers, besides the same number of sums
 
 
 def attention(q: Array, k: Array, v: Array, pos: int, scale: float, causal: bool = True) -> Array:
@@ -111,13 +111,13 @@ def sdpa(a: Args, limits: Limits) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """How attention of some rows is dealt out over workgroups of sdpa_rows.wgsl."""
+    """How queries and context are divided among workgroups of sdpa_rows.wgsl."""
 
-    share: int  # query heads a workgroup, all of one key head
-    rows: int  # query rows a workgroup
-    groups: int  # of eight lanes
-    items: int  # workgroups for the whole context
-    splits: int  # that share it
+    share: int  # query heads per workgroup, all of one key head
+    rows: int  # query rows per workgroup
+    groups: int  # groups of eight lanes per workgroup
+    items: int  # workgroups if none of them splits the context
+    splits: int  # workgroups that share one context
 
     @property
     def tile(self) -> int:
@@ -147,14 +147,14 @@ def _shared_queries(groups: int, limits: Limits) -> int:
 
 
 def part_resources(q: Dims, cache: Dims, limits: Limits) -> dict[str, Resource]:
-    """Room for what parts of the context give: a plan of any number of rows deals out `fill` workgroups at most."""
+    """Scratch for the results of the splits. A plan uses at most `fill` workgroups, whatever the number of rows."""
     way = deal((1, max(1, q[1]), *q[2:]), cache, limits)
     queries = limits.profile.fill * way.share * way.rows
     return {"part": Resource(queries * q[3] * 4), "stat": Resource(queries * 8)}
 
 
 def cell_consts(dim: int, limits: Limits) -> tuple[tuple[str, int | str], ...]:
-    """The widest cells that a row of `dim` elements is whole in, and how a cell of a cache is read."""
+    """The widest cell that divides a row of `dim` elements, and how a cell of a cache is read."""
     width = 4 if dim % 4 == 0 else 2 if limits.kv == "f16" else 1
     vector = f"vec{width}<f32>" if width > 1 else "f32"
     cell = {("f16", 4): "vec2<u32>", ("f16", 2): "u32"}.get((limits.kv, width), vector)
@@ -166,7 +166,7 @@ def cell_consts(dim: int, limits: Limits) -> tuple[tuple[str, int | str], ...]:
 
 
 def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
-    """Attention of every query over the caches, which hold its own row already."""
+    """Attention of every query over the caches, which already hold the rows of this call."""
     seq, heads, dim = q[1:]
     kv = a["kc"][2]
     way = deal(q, a["kc"], limits)
