@@ -8,7 +8,8 @@ Damage is done to bytes, or with --structured to the graph: ops, arguments, dims
 in files that are well formed. By default each mutant is read, inspected, fused and planned, without a device. With
 --run those that can be read are loaded and run on the adapter. Workers are child processes; one that dies or hangs is
 replaced, and its mutant counts as an escape. Limits per mutant: 2 s of CPU time (with --run 10 s of wall time), and
-memory of 10 times the file plus 16 MB. Every mutant that breaks one of these rules is written to --keep.
+memory of 10 times the file plus 16 MB (with --run 1 GB, because the driver compiles kernels). Every mutant that breaks
+one of these rules is written to --keep.
 """
 
 from __future__ import annotations
