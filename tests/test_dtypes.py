@@ -138,7 +138,7 @@ def test_declared_dtypes_are_right(op: Op, dtype: str, device: Device) -> None:
         whole = {} if dtype == "float32" else NUMBERS
         attrs = {n: whole.get(n, v) if v is not None else v for n, v in case.attrs.items()}
         if dtype in ("bool", "int8", "uint8"):
-            attrs |= {n: 3 for n in ("value", "high") if n in attrs}
+            attrs |= {n: v for n, v in (("value", 3), ("low", 1), ("high", 3)) if n in attrs}
         outs = dict.fromkeys(op.outs, output_dtype(op, dtype))
         case = dataclasses.replace(case, dtypes={**mine, **outs}, attrs=attrs, live=())
         data = {
