@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -11,19 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..assets import beside, folders
-from ..errors import FormatError, UnsupportedError
+from ..assets import beside, folders, model_dir
+from ..errors import FormatError
+from .tokenizer_process import TokenizerProcess
+from .tokenizer_worker import KINDS
 
 NAMES = ("tokenizer.json", "tokenizer.model", "tokenizer.tiktoken")
 CONFIGS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_LLAMA3_SPECIALS = (
-    *("<|begin_of_text|>", "<|end_of_text|>", "<|reserved_0|>", "<|reserved_1|>", "<|finetune_right_pad_id|>"),
-    *("<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +129,27 @@ def load(path: Path) -> Tokenizer:
         config = _config(path)
     except OSError as error:
         raise FormatError(f"cannot read the tokenizer: {str(error.strerror).lower()} ({path})") from None
-    kind: Callable[[Path, Mapping[str, Any]], Tokenizer]
     if head.lstrip().startswith(b"{"):
-        kind = _tokenizers
+        kind = "tokenizers"
     elif re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", head):
-        kind = _tiktoken
+        kind = "tiktoken"
     elif head.startswith(b"\n"):  # the tag of a ModelProto's first field
-        kind = _sentencepiece
+        kind = "sentencepiece"
     else:
         raise FormatError(f"not a tokenizer: neither tokenizer.json, nor SentencePiece, nor tiktoken ({path})")
-    try:
-        return kind(path, config)
-    except (UnsupportedError, FormatError):
-        raise
-    except BaseException as error:
-        # A parser written in Rust may panic, which is no Exception.
-        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-            raise
-        # SentencePiece names lines of its own source.
-        why = "cut short or damaged" if kind is _sentencepiece else error
-        raise FormatError(f"the tokenizer is not valid: {why} ({path})") from None
+    # The file that comes with this package is as safe as its code, and is loaded here, which takes no new process.
+    is_ours = path.resolve().parent == model_dir().resolve()
+    backend = KINDS[kind](path, config) if is_ours else TokenizerProcess(path, kind, config)
+    return Tokenizer(
+        str(path),
+        kind,
+        backend.size,
+        backend.encode_plain,
+        backend.encode_prompt,
+        backend.decode,
+        backend.id_of,
+        {**backend.defaults, **config},
+    )
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -175,115 +169,3 @@ def _config(path: Path) -> dict[str, Any]:
             if isinstance(content, dict):
                 config |= {key: value for key, value in content.items() if value is not None}
     return config
-
-
-def _tokenizers(path: Path, config: Mapping[str, Any]) -> Tokenizer:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import tokenizers
-
-    tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-
-    def encode_prompt(text: str) -> list[int]:
-        ids = list(tokenizer.encode(text).ids)
-        bos = config.get("bos_token")
-        text_of_bos = bos.get("content") if isinstance(bos, dict) else bos
-        first = tokenizer.token_to_id(text_of_bos) if isinstance(text_of_bos, str) else None
-        return [first, *ids] if config.get("add_bos_token") and first is not None and ids[:1] != [first] else ids
-
-    return Tokenizer(
-        str(path),
-        "tokenizers",
-        tokenizer.get_vocab_size(),
-        lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids),
-        encode_prompt,
-        lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True)),
-        tokenizer.token_to_id,
-        config,
-    )
-
-
-def _sentencepiece(path: Path, config: Mapping[str, Any]) -> Tokenizer:
-    try:
-        import sentencepiece
-    except ImportError:
-        hint = "pip install 'webgpu-run[sentencepiece]'"
-        raise UnsupportedError(f"a SentencePiece tokenizer needs sentencepiece ({path})", hint=hint) from None
-    processor = sentencepiece.SentencePieceProcessor()
-    processor.LoadFromSerializedProto(path.read_bytes())
-    size, bos, eos = processor.GetPieceSize(), processor.bos_id(), processor.eos_id()
-    adds = bool(config.get("add_bos_token", bos >= 0))
-    specials = {processor.IdToPiece(i): i for i in range(size) if processor.IsControl(i)}
-
-    def decode(ids: Sequence[int]) -> str:
-        known = [i for i in ids if 0 <= i < size and not processor.IsControl(i)]
-        text = str(processor.DecodeIds(known))
-        # SentencePiece drops the space before the first word, but a continuation needs it.
-        return (
-            f" {text}" if known and processor.IdToPiece(known[0]).startswith("▁") and not text.startswith(" ") else text
-        )
-
-    def encode(text: str) -> list[int]:
-        out: list[int] = []
-        for part in _split(text, specials):
-            out += [specials[part]] if part in specials else processor.EncodeAsIds(part)
-        return out
-
-    def id_of(text: str) -> int | None:
-        token = specials.get(text, processor.PieceToId(text))
-        return None if token == processor.unk_id() and text not in specials else token
-
-    return Tokenizer(
-        str(path),
-        "sentencepiece",
-        size,
-        encode,
-        lambda text: ([bos] if adds and bos >= 0 else []) + encode(text),
-        decode,
-        lambda text: specials.get(
-            text, processor.PieceToId(text) if processor.PieceToId(text) != processor.unk_id() else None
-        ),
-        {**({"eos_token_id": eos} if eos >= 0 else {}), **config},
-    )
-
-
-def _split(text: str, specials: Mapping[str, int]) -> list[str]:
-    if not specials:
-        return [text]
-    return [part for part in re.split("(" + "|".join(map(re.escape, specials)) + ")", text) if part]
-
-
-def _tiktoken(path: Path, config: Mapping[str, Any]) -> Tokenizer:
-    try:
-        import tiktoken
-    except ImportError:
-        hint = "pip install 'webgpu-run[tiktoken]'"
-        raise UnsupportedError(f"a tiktoken tokenizer needs tiktoken ({path})", hint=hint) from None
-    rows = [line.split() for line in path.read_bytes().splitlines() if line.strip()]
-    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
-    added = config.get("added_tokens_decoder")
-    if isinstance(added, dict):
-        specials = {str(t["content"]): int(i) for i, t in added.items()}
-    else:
-        names = [*_LLAMA3_SPECIALS, *(f"<|reserved_{i}|>" for i in range(2, 247))]
-        specials = {name: len(ranks) + i for i, name in enumerate(names)}
-    encoding = tiktoken.Encoding(path.stem, pat_str=_LLAMA3, mergeable_ranks=ranks, special_tokens=specials)
-    bos = specials.get("<|begin_of_text|>")
-    ends = [i for name, i in specials.items() if name in ("<|end_of_text|>", "<|eot_id|>", "<|eom_id|>")]
-    known = {*ranks.values(), *specials.values()}
-    skip = set(specials.values())
-
-    def encode(text: str) -> list[int]:
-        return list(encoding.encode(text, allowed_special="all"))
-
-    return Tokenizer(
-        str(path),
-        "tiktoken",
-        max(known) + 1,
-        encode,
-        lambda text: ([bos] if bos is not None and config.get("add_bos_token", True) else []) + encode(text),
-        lambda ids: encoding.decode_bytes([i for i in ids if i in known and i not in skip]).decode("utf-8", "replace"),
-        lambda text: specials.get(text, ranks.get(text.encode())),
-        {"eos_token_id": ends, **config},
-    )
