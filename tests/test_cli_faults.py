@@ -217,7 +217,7 @@ def test_adapter_without_timestamps_and_f16() -> None:
     result = patched(script, TINY, *IDS, "--timings")
     assert result.code == 0, result.err
     assert "this adapter has no timestamp queries: wall times only" in result.err
-    assert "prefill, a call: host " in result.err
+    assert "prefill, per call: host " in result.err
     assert result.out == webgpu_run(TINY, *IDS).out
 
 
