@@ -120,19 +120,23 @@ def test_devices_leave_no_threads_and_files() -> None:
         import logging
 
         def state():
-            deadline = time.monotonic() + 5
-            while threading.active_count() > 1 and time.monotonic() < deadline:
-                time.sleep(0.01)
             tasks = len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
             files = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
             return threading.active_count(), tasks, files, len(logging.getLogger("wgpu").handlers)
+
+        def settled(want):
+            # Threads that are ending may take a moment.
+            deadline = time.monotonic() + 5
+            while (threading.active_count() > 1 or state() != want) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return state()
 
         states = []
         for _ in range(21):
             model = load(PATH)
             model.run(INPUTS)
             del model
-            states.append(state())
+            states.append(settled(states[-1] if len(states) > 1 else None))
         print(len(set(states[1:])), *states[-1])
         """,
         timeout=200,

@@ -103,7 +103,7 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
             SHARE=share,
             QROWS=rows,
             GROUPS=groups,
-            TURNS=4,
+            POSITIONS=4,
             WHOLE=int(splits == 1),
             WIDTH=width,
             V=vector,

@@ -71,13 +71,15 @@ def read(source: Source, data: Sequence[Source] = ()) -> Program:
     for extra in data:
         named.update(container.open_ptd(extra).named)
     shared = _Shared(file, named)
+    names: set[str] = set()
+    for record in root["execution_plan"]:  # before any is read: one table may be named as thousands of methods
+        if record["name"] in names:
+            raise reader.error(f"two methods are named {record['name'] or ''!r}", root, Path(path, "execution_plan"))
+        names.add(record["name"])
     methods = tuple(
         _Plan(shared, record, Path(Path(path, "execution_plan"), i)).read()
         for i, record in enumerate(root["execution_plan"])
     )
-    names = [method.name for method in methods]
-    if len(set(names)) < len(names):
-        raise reader.error(f"two methods of the same name: {', '.join(names)}", root, Path(path, "execution_plan"))
     return Program(
         version=root["version"],
         methods=methods,

@@ -55,7 +55,7 @@ class Step:
         return _packed(self.kernel, self.params)
 
 
-@functools.lru_cache(maxsize=65536)
+@functools.lru_cache(maxsize=4096)
 def _packed(name: str, params: tuple[tuple[str, int | float | tuple[int, ...]], ...]) -> bytes:
     return wgsl.load(name).pack(dict(params))
 

@@ -13,7 +13,7 @@ from .plan import Bound, Plan, Step, fold, need, unsupported
 from .spec import Args, Case, Resource, op
 
 WG = 64
-TURNS = 4  # positions per tile of a group of eight lanes
+POSITIONS = 4  # positions per tile of a group of eight lanes
 FLOATS = 512  # of queries that a workgroup keeps in registers, besides the same number of sums
 
 
@@ -121,7 +121,7 @@ class Deal:
 
     @property
     def tile(self) -> int:
-        return self.groups * TURNS
+        return self.groups * POSITIONS
 
 
 def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
@@ -133,7 +133,7 @@ def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
     share = max(n for n in range(1, each + 1) if each % n == 0 and (n == 1 or n <= most))
     rows = max(1, min(4, most // share)) if seq > 1 else 1
     items = heads // share * ceil_div(seq, rows)
-    splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * TURNS), limits.max_workgroups)
+    splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * POSITIONS), limits.max_workgroups)
     return Deal(share, rows, groups, items, max(1, splits))
 
 
@@ -143,7 +143,7 @@ def _shared_queries(groups: int, limits: Limits) -> int:
         return FLOATS
     lanes = 8 * groups
     room = limits.max_workgroup_bytes - 16 * lanes - align(8 * groups, 16)  # besides `sums` and `stats`
-    return room // (4 * TURNS * lanes)
+    return room // (4 * POSITIONS * lanes)
 
 
 def part_resources(q: Dims, cache: Dims, limits: Limits) -> dict[str, Resource]:
@@ -183,7 +183,7 @@ def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
         (*fold(way.items, limits, f"{seq} queries of {heads} heads")[:2], way.splits),
         (
             *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", way.share), ("QROWS", way.rows)),
-            *(("GROUPS", way.groups), ("TURNS", TURNS), ("WHOLE", int(whole))),
+            *(("GROUPS", way.groups), ("POSITIONS", POSITIONS), ("WHOLE", int(whole))),
             *cells,
         ),
         rename=() if whole else (("out", "part"),),

@@ -1,6 +1,6 @@
 // Causal attention over caches of rows [position, key head, D], with online softmax and the context split over workgroups.
 // A workgroup serves QROWS query rows and SHARE query heads of one key head, so that each cache row is read once for all of
-// them. Each group of eight lanes takes one position at a time, TURNS positions per tile; a lane takes every eighth cell of
+// them. Each group of eight lanes takes one position at a time, POSITIONS positions per tile; a lane takes every eighth cell of
 // a row. Tiles are dealt out over params.splits workgroups; a workgroup without a tile at the live position returns at
 // once. If not WHOLE, sdpa_reduce.wgsl joins the splits. sum8 comes from a sdpa_sum_* file.
 // include: slots
@@ -12,7 +12,7 @@ const D: u32 = 64;  // plan: head_dim
 const SHARE: u32 = 2;  // plan: query heads per workgroup
 const QROWS: u32 = 1;  // plan: query rows per workgroup
 const GROUPS: u32 = 8;  // plan: groups of eight lanes
-const TURNS: u32 = 4;  // plan: positions per group and tile
+const POSITIONS: u32 = 4;  // plan: positions per group and tile
 const WHOLE: u32 = 1;  // plan: 1 if one workgroup reads the whole context
 const WIDTH: u32 = 4;  // plan: elements per cell
 alias V = vec4<f32>;  // plan: a cell in registers
@@ -28,8 +28,8 @@ alias CELL = vec4<f32>;  // plan: a cell in a cache
 const CELLS: u32 = D / WIDTH;
 const PLACES: u32 = (CELLS + 7) / 8;
 const QUERIES: u32 = SHARE * QROWS;
-const SCORES: u32 = QUERIES * TURNS;
-const TILE: u32 = GROUPS * TURNS;
+const SCORES: u32 = QUERIES * POSITIONS;
+const TILE: u32 = GROUPS * POSITIONS;
 const LOWEST: f32 = -1e30;
 
 var<workgroup> stats: array<vec2<f32>, GROUPS>;
@@ -68,20 +68,20 @@ fn main(
   }
   for (var tile = wid.z * TILE; tile < keys; tile += params.splits * TILE) {
     var score = array<f32, SCORES>();
-    for (var t = 0u; t < TURNS; t++) { // unroll
+    for (var t = 0u; t < POSITIONS; t++) { // unroll
       let at = (min(tile + t * GROUPS + group, keys - 1) * KV_HEADS + kv) * CELLS;
       for (var s = 0u; s < PLACES; s++) { // unroll
         let k = wide(t_kc[at + min(s * 8 + lane, CELLS - 1)]);
         for (var r = 0u; r < QUERIES; r++) { // unroll
-          score[r * TURNS + t] += product(q[r][s], k);
+          score[r * POSITIONS + t] += product(q[r][s], k);
         }
       }
     }
     score = sum8(score, local);
     for (var r = 0u; r < QUERIES; r++) { // unroll
       var high = top[r];
-      for (var t = 0u; t < TURNS; t++) { // unroll
-        if (tile + t * GROUPS + group < seen + r / SHARE) { high = max(high, score[r * TURNS + t]); }
+      for (var t = 0u; t < POSITIONS; t++) { // unroll
+        if (tile + t * GROUPS + group < seen + r / SHARE) { high = max(high, score[r * POSITIONS + t]); }
       }
       let shrink = exp(top[r] - high);
       top[r] = high;
@@ -89,20 +89,20 @@ fn main(
       for (var s = 0u; s < PLACES; s++) { // unroll
         acc[r][s] *= shrink;
       }
-      for (var t = 0u; t < TURNS; t++) { // unroll
+      for (var t = 0u; t < POSITIONS; t++) { // unroll
         let live = tile + t * GROUPS + group < seen + r / SHARE;
-        score[r * TURNS + t] = select(0.0, exp(score[r * TURNS + t] - high), live);
-        total[r] += score[r * TURNS + t];
+        score[r * POSITIONS + t] = select(0.0, exp(score[r * POSITIONS + t] - high), live);
+        total[r] += score[r * POSITIONS + t];
       }
     }
-    for (var t = 0u; t < TURNS; t++) { // unroll
+    for (var t = 0u; t < POSITIONS; t++) { // unroll
       let at = (min(tile + t * GROUPS + group, keys - 1) * KV_HEADS + kv) * CELLS;
       for (var s = 0u; s < PLACES; s++) { // unroll
         let v = wide(t_vc[at + min(s * 8 + lane, CELLS - 1)]);
         for (var r = 0u; r < QUERIES; r++) { // unroll
           // A weight of 0 would not do: 0 * NaN is NaN. With one query row, every row that is read is visible.
           let live = QROWS == 1 || tile + t * GROUPS + group < seen + r / SHARE;
-          acc[r][s] += score[r * TURNS + t] * select(V(), v, live);
+          acc[r][s] += score[r * POSITIONS + t] * select(V(), v, live);
         }
       }
     }
