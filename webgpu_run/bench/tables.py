@@ -116,7 +116,7 @@ class Sink:
             self._put(_array(self.rows) if self.form == "json" else "")
             if self.path and self._file:
                 self._file.close()
-            elif self.path:
+            elif self.path and self.rows:  # a run that ended before its first row leaves an older file as it is
                 outfile.write(self.path, self._text.getvalue().encode())
 
     def _live(self) -> bool:
