@@ -23,7 +23,7 @@ from webgpu_run.runtime.model import Model
 OPENERS = (open_device, opening.open_device, opening.open_model, opening.load, Model)
 MARKS: dict[object, str] = {**dict.fromkeys(OPENERS, "adapter"), subprocess: "process"}
 SAMPLED = {"adapter", "process", "campaign"}
-QUICK_SHARE = 16  # `--quick` runs one of this many tests with such a marker
+QUICK_SHARE = 40  # `--quick` runs one of this many tests with such a marker
 
 
 @pytest.fixture(scope="session")
