@@ -117,13 +117,14 @@ class Native:
         from wgpu.backends.wgpu_native._api import libf  # the functions of `lib`, with errors raised
 
         self._ffi, self._lib, self._libf = ffi, lib, libf
+        self._void_pointer = ffi.typeof(ffi.NULL)
         self.lock = threading.RLock()  # held for a whole call: threads that share the device wait for each other
         self._wrapped = device
         self._device, self._queue = handle(device), handle(device.queue)
         self._mapping = mapping = _Mapping()
 
         def on_mapped(status: int, message: Any, serial: Any, unused: Any) -> None:
-            mapping.set(int(ffi.cast("uintptr_t", serial)), status)
+            mapping.set(int(ffi.cast("intptr_t", serial)), status)  # parsed by wgpu-py: a new name costs 12 ms
 
         self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", on_mapped)
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
@@ -217,7 +218,7 @@ class Native:
         If this raises, the buffer may be mapped or waiting to be: it must not be used again.
         """
         mapping = self._mapping
-        self._info.userdata1 = self._ffi.cast("void *", mapping.begin())
+        self._info.userdata1 = self._ffi.cast(self._void_pointer, mapping.begin())
         self._libf.wgpuBufferMapAsync(buffer._internal, self._lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
         self.until(submission)
         mapping.done.wait(LATE)
