@@ -26,3 +26,31 @@ def test_an_exception_at_calls_into_wgpu() -> None:
     later, first = (int(line.split()[0]) for line in outcome("wgpu", "--stride", "31").splitlines())
     assert later >= 100
     assert first >= 6
+
+
+AT_EXIT = """
+import atexit, sys, threading
+atexit.register(lambda: print(*(thread.name for thread in threading.enumerate())))
+"""
+COMMAND = "from webgpu_run.cli.entry import webgpu_run; sys.argv[1:] = ['--version']; webgpu_run()"
+SCRIPT = f"import webgpu_run; model = webgpu_run.load({str(HERE / 'fixtures' / 'tiny_ptd.pte')!r})"
+
+
+def at_exit(script: str) -> str:
+    """What a process prints whose exit handler prints the names of the threads that still live."""
+    command = [sys.executable, "-c", AT_EXIT + script]
+    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_command_ends_without_taking_the_driver_down() -> None:
+    """A driver that compiles in a thread crashes if its library is taken down meanwhile."""
+    (line,) = at_exit(COMMAND).splitlines()
+    assert "MainThread" not in line
+
+
+def test_a_script_ends_after_the_work_that_it_submitted() -> None:
+    names = at_exit(SCRIPT).split()
+    assert "MainThread" in names
+    assert "waiter" not in names

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -132,6 +133,21 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
             code = _report(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C must not interrupt the exit
     sys.exit(code)
+
+
+def end_process_after(main: Callable[[], None]) -> NoReturn:
+    """End the process as soon as a command has ended. The driver may still be computing or compiling, and if its
+    library is taken down meanwhile, as a normal exit does, the process crashes or hangs.
+    """
+    code: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _report(name: str, message: str, hint: str | None, code: int, debug: bool = False) -> int:

@@ -9,6 +9,7 @@ Ctrl-C interrupts.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import queue
@@ -23,6 +24,7 @@ Copy = tuple[Any, int, Any, int, int]  # source buffer and offset, target buffer
 Staging = tuple[tuple[Any, Any, Any], ...]  # copies from rows of a buffer to layers of a texture
 RecordedDispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
 RecordedPass = tuple[Sequence[Copy], Iterable[RecordedDispatch], Sequence[Copy]]  # a pass, the copies before and after
+AT_EXIT = 30.0  # seconds to wait for the device at the end of the process
 LATE = 5.0  # seconds to wait for a map callback that wgpu-py's own polling thread has taken but not yet made
 
 
@@ -101,6 +103,19 @@ def _serve(poll: Any, requests: _Requests) -> None:
         del request, device, submission  # the device may be released while this thread waits for the next request
 
 
+_waiters: weakref.WeakKeyDictionary[threading.Thread, _Requests] = weakref.WeakKeyDictionary()
+
+
+@atexit.register
+def _end_waiters() -> None:
+    """Let submitted work finish before the process ends: a driver that is still compiling or computing while its
+    library is taken down may crash or hang.
+    """
+    for waiter, requests in list(_waiters.items()):
+        requests.put(None)
+        waiter.join(AT_EXIT)
+
+
 def _let_go(device: Any, requests: _Requests) -> None:
     """End the thread, and let the device be released with its last buffer. wgpu-py's device and its queue refer to the
     device, so these and a thread of wgpu-py would otherwise stay until the garbage collector runs.
@@ -133,6 +148,7 @@ class Native:
         # The thread has no reference to this object, which would keep it and the device alive.
         waiter = threading.Thread(target=_serve, args=(lib.wgpuDevicePoll, self._requests), daemon=True, name="waiter")
         waiter.start()
+        _waiters[waiter] = self._requests
         weakref.finalize(self, _let_go, device, self._requests).atexit = False
 
     def submit(self, *commands: Any) -> Any:
