@@ -14,7 +14,7 @@ X = np.arange(12.0).reshape(4, 3)
 
 
 def call(name: str, *args: Any) -> Array:
-    result: Array = KERNELS[f"aten::{name}"].f(*args, out=None)
+    result: Array = KERNELS[f"aten::{name}"].f(*args)
     return result
 
 

@@ -86,6 +86,8 @@ def integer_ops() -> list[tuple[Op, str]]:
     """Ops whose kernels take more than one kind of element, each with every dtype that it takes."""
     found = []
     for op in distinct():
+        if not opcheck.cases_of(op)[0].dims:
+            continue  # of numbers alone; its cases have the dtypes
         kernels = {s.kernel for s in op.plan(args_of(op, opcheck.cases_of(op)[0]), ANY).steps}
         first = widest(op)
         if kernels <= KERNELS and len(taken(first.dtypes)) > 1 and not op.named("index") and "quantize" not in op.name:

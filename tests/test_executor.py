@@ -13,6 +13,7 @@ import pytest
 
 from webgpu_run.errors import RunError, UnsupportedError
 from webgpu_run.formats import pte, pte_writer
+from webgpu_run.formats.vkgraph import IntList
 from webgpu_run.formats.vkgraph_writer import program_of
 from webgpu_run.gpu.adapters import list_adapters
 from webgpu_run.gpu.callstats import CallStats
@@ -339,3 +340,33 @@ def test_kernels_are_compiled_before_the_call(device: Device, monkeypatch: pytes
     assert {d[0] for d in first} == {d[0] for d in call}
     assert call == again
     assert all(0 not in d[2:] for d in call)
+
+
+def test_a_convolution_whose_weight_is_computed(device: Device) -> None:
+    """Weight norm computes weights in the graph: they can't be packed at load."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(dims).astype(np.float32) for dims in ((1, 3, 9), (8, 3, 3)))
+    b = Builder()
+    given, weight = b.input(x.shape), b.input(w.shape)
+    doubled = b.call("aten.add.Tensor", weight, weight, 1, out=w.shape)
+    lists = [b.value(IntList(item)) for item in ((1,), (1,), (1,), (0,))]
+    args = (*lists[:3], False, lists[3], 1)
+    b.output(b.call("aten.convolution.default", given, doubled, None, *args, out=(1, 8, 9)))
+    runner = b.runner(device)
+    (out,) = run(runner, [x, w])
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1)))
+    want = sum(np.einsum("oi,bin->bon", 2.0 * w[:, :, tap], padded[:, :, tap : tap + 9]) for tap in range(3))
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+    assert runner.engine.plans[-1].route == "direct"
+
+
+def test_tensors_without_elements(device: Device) -> None:
+    """A batch of zero rows: nothing is dispatched, and the output has the right dims."""
+    b = Builder()
+    given, other = b.input((0, 8)), b.input((2, 8))
+    both = b.call("aten.cat.default", (given, other), 0, out=(2, 8))
+    b.output(b.call("aten.add.Tensor", given, given, 1, out=(0, 8)), both)
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    added, joined = run(b.runner(device), [x[:0], x])
+    assert added.shape == (0, 8)
+    np.testing.assert_array_equal(joined, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.limits import GPU, PLAIN
+from webgpu_run.runtime.open import open_model, open_program
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
 
+from helpers.command import HERE
 from helpers.graphs import Builder, bits, run, transformer, with_limits
 
 BAD = 67  # the last id of the vocabulary, whose embedding is NaN or infinite
@@ -82,3 +85,27 @@ def test_masked_keys(value: float, device: Device) -> None:
     assert np.isfinite(want[0]).all()
     k[:, :, 34:], v[:, :, 33:] = value, value
     assert bits(run(runner, [q, k, v, mask])) == bits(want)
+
+
+@pytest.mark.parametrize("fuse", [True, False], ids=["fused", "as written"])
+def test_a_bad_embedding_row_in_a_rounded_model(fuse: bool, device: Device, tmp_path: Path) -> None:
+    """A whole 8da4w file: one token's embedding is NaN. Its logits, and those of later tokens, are NaN."""
+    name = HERE / "fixtures" / "tiny_8da4w.pte"
+    graph = open_model(open_program(name), device).runners[0].graph
+    (node,) = (node for node in graph.nodes if "scales" in node.tensors and "embedding" in node.op.name)
+    scales = np.asarray(graph.constant(node.tensors["scales"]))
+    bad = scales.copy()
+    bad[40] = np.nan
+    assert name.read_bytes().count(scales.tobytes()) == 1
+    damaged = tmp_path / "bad.pte"
+    damaged.write_bytes(name.read_bytes().replace(scales.tobytes(), bad.tobytes()))
+    model = open_model(open_program(damaged), device, fuse=fuse)
+
+    def logits(tokens: list[int], position: int) -> Array:
+        return model.run([np.array([tokens]), np.array([position])])[0]
+
+    (want,) = logits([5, 6, 7], 0)
+    for tokens in ([5, 40], [40, 6, 7], [40]):
+        assert not np.isfinite(logits(tokens, 0)).any(), tokens
+    assert not np.isfinite(logits([5], 1)).any()
+    assert bits([want]) == bits([logits([5, 6, 7], 0)[0]])

@@ -208,3 +208,14 @@ def test_dtype_that_no_kernel_takes(refuse: Refuse) -> None:
     refuse(made, 4, r"aten\._softmax\.default \(node 0\): argument x is int32, the kernel takes float32, float16")
     made = program(graph("aten.slice_copy.Tensor", [whole, 0, 0, 4, 1], real))
     refuse(made, 4, r"aten\.slice_copy\.Tensor \(node 0\): output out is float32, argument x is int32")
+
+
+def test_training(refuse: Refuse) -> None:
+    made = graph("et_vk.linear_dW.default", [VkTensor(F32, (1, 1)), VkTensor(F32, (1, 1))], VkTensor(F32, (1, 1)), 2)
+    message = "'forward' trains a model, and only inference is supported: et_vk.linear_dW.default ×1"
+    refuse(program(made), 4, message, inputs=2)
+
+
+def test_ops_of_tests(refuse: Refuse) -> None:
+    made = graph("etvk.choose_qparams_per_row.default", [VkTensor(F32, (2, 4)), -128, 127], VkTensor(F32, (2,)))
+    refuse(program(made), 4, r"'forward' has ops that only ExecuTorch's C\+\+ tests build: etvk.choose_qparams_per_row")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -18,6 +19,12 @@ SPECIAL = np.array(
     [0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 2.5, -1.5, 3, -3, 20, -20, np.inf, -np.inf, np.nan, 7, -7, 0.1], np.float32
 )
 KERNELS = {"unary", "binary", "binary_vec4"}
+# Not tried: caches that a fused kernel expects to be empty, and places in an image.
+NOT_TRIED = {(op, name) for op in ("attention", "attention_q4gsw") for name in ("kc", "vc")} | {
+    ("grid_sampler_2d", "grid")
+}
+# exp(inf - inf) is not NaN with every driver, so an infinite score may give a number.
+NOT_INFINITE = {("attention_q4gsw", "scales1")}
 INSTEAD = {"sin": 16, "cos": 16}  # of an infinity they are NaN, which some drivers do not compute
 
 
@@ -74,3 +81,29 @@ def check(op: Op, case: Case, data: dict[str, np.ndarray], device: Device) -> No
         for i in np.argwhere(~close)[:, 0].tolist()
     ]
     assert not wrong, f"{op.name} {dict(case.attrs)}: inputs, result, reference: {wrong[:6]}"
+
+
+def with_reference() -> list[Op]:
+    return [op for op in load_all().values() if op.reference and not op.alias and opcheck.cases_of(op)]
+
+
+@pytest.mark.parametrize("op", with_reference(), ids=lambda op: op.name)
+def test_one_bad_element(op: Op, device: Device) -> None:
+    """One NaN or infinity in each input in turn: exactly those outputs are finite that are finite in the reference."""
+    for case in opcheck.cases_of(op)[:2]:
+        sized_op = sized(op, case)
+        whole = opcheck.arrays(sized_op, case, {})
+        for name, value in itertools.product(whole, (np.nan, np.inf)):
+            if name in op.outs or whole[name].dtype != np.float32 or not whole[name].size:
+                continue
+            if (op.short, name) in NOT_TRIED or (np.isinf(value) and (op.short, name) in NOT_INFINITE):
+                continue
+            data = {n: x.copy() for n, x in whole.items()}
+            data[name].reshape(-1)[whole[name].size // 3] = value
+            with np.errstate(all="ignore"):
+                want = op.reference(args_of(sized_op, case), data)  # type: ignore[misc]
+            one = single(sized_op, case, data)
+            for out, expected in zip(run(one.builder.runner(device), one.inputs(data)), want, strict=True):
+                if out.dtype.kind == "f":
+                    same = np.isfinite(out) == np.isfinite(np.asarray(expected).astype(np.float32))
+                    assert same.all(), f"{value} in {name}: {(~same).sum()} of {out.size} outputs"

@@ -1,5 +1,6 @@
 // Index of the largest or smallest element of a row, the first of equals: one workgroup per row. The elements of a row are
 // `inner` apart. A NaN is both larger and smaller than all others.
+// include: nan
 struct Params { rows: u32, size: u32, inner: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -11,8 +12,8 @@ var<workgroup> places: array<u32, WG>;
 
 fn is_better(v: f32, at: u32, best: f32, place: u32) -> bool {
   let more = v > best;  // plan SIGN is >
-  let v_nan = !(v == v);
-  let best_nan = !(best == best);
+  let v_nan = is_nan(v);
+  let best_nan = is_nan(best);
   if (v_nan || best_nan) { return v_nan && (!best_nan || at < place); }
   return more || (v == best && at < place);
 }

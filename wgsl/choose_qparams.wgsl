@@ -20,8 +20,8 @@ fn main(
   var hi = 0.0;
   for (var i = lane; i < params.width; i += WG) {
     let v = t_x[row * params.width + i];
-    lo = min(lo, v);
-    hi = max(hi, v);
+    lo = nan_min(lo, v);
+    hi = nan_max(hi, v);
   }
   let q = row_qparams(lo, hi, lane);
   if (lane == 0u) {

@@ -14,20 +14,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> t_bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
 
-// The input place that tap `tap` of output place `at` reads, or -1.
-fn place(at: u32, tap: u32, stride: u32, pad: u32, dilation: u32, size: u32) -> i32 {
-  var n: i32;
-  if (TRANSPOSED == 1u) {
-    n = i32(at + pad) - i32(tap * dilation);
-    if (n < 0 || u32(n) % stride != 0u) { return -1; }
-    n /= i32(stride);
-  } else {
-    n = i32(at * stride + tap * dilation) - i32(pad);
-  }
-  if (n < 0 || n >= i32(size)) { return -1; }
-  return n;
-}
-
+// include: conv_place
 // include: lane_grid
 fn run(i: u32) {
   if (i >= params.count) { return; }
@@ -41,18 +28,21 @@ fn run(i: u32) {
   if (BIAS == 1u) { acc = t_bias[oc]; }
   for (var ky = 0u; ky < params.taps.x; ky++) {
     let y = place(oy, ky, params.shift.x, params.shift.z, params.taps.z, params.size.x);
-    if (y < 0) { continue; }
+    if (TRANSPOSED == 1u && y < 0) { continue; }
     for (var kx = 0u; kx < params.taps.y; kx++) {
       let x = place(ox, kx, params.shift.y, params.shift.w, params.taps.w, params.size.y);
-      if (x < 0) { continue; }
+      if (TRANSPOSED == 1u && x < 0) { continue; }
+      let inside = y >= 0 && x >= 0;  // the padding is zeros
       for (var c = 0u; c < params.channels.x; c++) {
         let ic = group * params.channels.x + c;
         var row = oc * params.channels.x + c;
         if (TRANSPOSED == 1u) { row = ic * params.channels.y + oc % params.channels.y; }
-        let at = ((batch * params.channels.z + ic) * params.size.x + u32(y)) * params.size.y + u32(x);
-        acc = fma(t_w[(row * params.taps.x + ky) * params.taps.y + kx], t_x[at], acc);
+        let at = ((batch * params.channels.z + ic) * params.size.x + u32(max(y, 0))) * params.size.y + u32(max(x, 0));
+        acc = fma(t_w[(row * params.taps.x + ky) * params.taps.y + kx], select(0.0, t_x[at], inside), acc);
       }
     }
   }
-  t_out[i] = clamp(acc, params.low, params.high);
+  if (acc < params.low) { acc = params.low; }  // not clamp, which may turn NaN into a number
+  if (acc > params.high) { acc = params.high; }
+  t_out[i] = acc;
 }

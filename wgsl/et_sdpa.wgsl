@@ -1,7 +1,8 @@
 // Attention of one query: lanes stride over the keys, each with its own online softmax, and the workgroup joins them.
 const DIM: u32 = 64;  // plan: head_dim
 const MASK: u32 = 1;  // plan: 1 if there is a mask
-struct Params { queries: u32, heads: u32, rows: u32, keys: u32, scale: f32, mask_strides: vec4<u32> }
+const ROWS_FIRST: u32 = 0;  // plan: 0 if dims are [batch, heads, rows, DIM], 1 if they are [1, rows, heads, DIM]
+struct Params { queries: u32, heads: u32, rows: u32, keys: u32, share: u32, scale: f32, mask_strides: vec4<u32> }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> t_q: array<f32>;
@@ -20,13 +21,21 @@ fn run(item: u32, lane: u32) {
   let head = item / params.rows;
   let place = vec3<u32>(head / params.heads, head % params.heads, item % params.rows);
   let mask_base = dot(place, params.mask_strides.xyz);
+  var own = item * DIM;
+  var first = head / params.share * params.keys * DIM;  // `share` query heads have the same keys
+  var next = DIM;
+  if (ROWS_FIRST == 1u) {
+    own = (item % params.rows * params.heads + head) * DIM;
+    first = head / params.share * DIM;
+    next = params.heads / params.share * DIM;
+  }
   var q: array<f32, DIM>;
-  for (var d = 0u; d < DIM; d++) { q[d] = t_q[item * DIM + d] * params.scale; }
+  for (var d = 0u; d < DIM; d++) { q[d] = t_q[own + d] * params.scale; }
   var acc: array<f32, DIM>;
-  var top = -3.0e38;
+  var top = -3.4028234e38;
   var sum = 0.0;
   for (var j = lane; j < params.keys; j += WG) {
-    let at = (head * params.keys + j) * DIM;
+    let at = first + j * next;
     var bias = 0.0;
     if (MASK == 1u) { bias = t_mask[mask_base + j * params.mask_strides.w]; }
     if (bitcast<u32>(bias) == 0xff800000u) { continue; }  // -inf: a weight of 0 would not do, because 0 * NaN is NaN
@@ -55,7 +64,7 @@ fn run(item: u32, lane: u32) {
     if (lane == d % WG) {
       var value = 0.0;
       for (var l = 0u; l < WG; l++) { value += part[l]; }
-      t_out[item * DIM + d] = value / total;
+      t_out[own + d] = value / total;
     }
     workgroupBarrier();
   }

@@ -19,8 +19,8 @@ var<workgroup> highs: array<atomic<u32>, WG>;
 var<workgroup> items: array<u32, WG>;
 var<workgroup> narrowed: Narrowed;
 
+// Other lanes no longer read the bins: after the last read every lane has passed a workgroupUniformLoad.
 fn clear(lane: u32) {
-  workgroupBarrier();
   atomicStore(&counts[lane], 0u);
   atomicStore(&lows[lane], 0u);
   atomicStore(&highs[lane], 0u);

@@ -1,4 +1,5 @@
 // x rounded to the 8-bit steps of each row's scale and zero point, still in f32: one element per lane.
+// include: nan
 const WG: u32 = 64;  // plan: invocations per workgroup
 struct Params { count: u32, width: u32, low: i32, high: i32 }
 
@@ -21,5 +22,5 @@ fn main(
   let x = t_x[i];
   let step = clamp(round(x * (1.0 / scale)) + zero, f32(params.low), f32(params.high));
   // clamp may turn NaN into a number
-  t_out[i] = select((step - zero) * scale, x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
+  t_out[i] = select((step - zero) * scale, x, is_nan(x));
 }

@@ -22,6 +22,7 @@ struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 const PLACES: u32 = (D4 + 7) / 8;
 const QUERIES: u32 = SHARE * QROWS;
 const LOWEST: f32 = -1e30;
+const MASKED: f32 = -3e38;  // far below LOWEST, so its weight is 0 even if no score is above LOWEST
 
 fn max8(v: f32) -> f32 {
   var m = max(v, subgroupShuffleXor(v, 1u));
@@ -62,7 +63,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var r = 0u; r < QUERIES; r++) { // unroll
       var high = LOWEST;
       for (var b = 0u; b < BLOCKS; b++) { // unroll
-        score[b][r] = select(LOWEST, score[b][r], at + b * 8 + lane < seen + r / SHARE);
+        score[b][r] = select(MASKED, score[b][r], at + b * 8 + lane < seen + r / SHARE);
         high = max(high, score[b][r]);
       }
       high = max(top[r], max8(high));

@@ -1,5 +1,5 @@
 // Softmax (or its logarithm) of rows whose elements are `inner` apart: one workgroup per row.
-// The maximum is kept finite and the sum positive, so that a fully masked row gives zeros and not NaN.
+// As in PyTorch, a row of nothing but -inf gives NaN, and a row of nothing but the lowest finite number equal parts.
 const LOG: u32 = 0;  // plan: 1 for the logarithm
 
 struct Params { rows: u32, size: u32, inner: u32 }
@@ -14,7 +14,7 @@ var<workgroup> part: array<f32, WG>;
 fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }
   let base = row / params.inner * params.inner * params.size + row % params.inner;
-  var top = -3.0e38;
+  var top = -3.4028234e38;
   for (var i = lane; i < params.size; i += WG) { top = max(top, t_x[base + i * params.inner]); }
   part[lane] = top;
   workgroupBarrier();
@@ -32,7 +32,7 @@ fn run(row: u32, lane: u32) {
     if (lane < half) { part[lane] += part[lane + half]; }
     workgroupBarrier();
   }
-  let total = max(part[0], 1.0e-38);
+  let total = part[0];
   for (var i = lane; i < params.size; i += WG) {
     let at = base + i * params.inner;
     let x = t_x[at] - top;

@@ -23,15 +23,17 @@ class Result:
     peak: int
 
 
-def execute(*command: str | Path, env: dict[str, str] | None = None) -> Result:
-    """Runs any command line."""
+def execute(*command: str | Path, env: dict[str, str] | None = None, encoding: str = "utf-8") -> Result:
+    """Runs any command line, which writes in this encoding."""
     own = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}  # which readline sets in test workers
     environment = {**own, "PYTHONPATH": str(HERE.parent), **(env or {})}
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         launcher = [sys.executable, "-S", "-E", str(HERE / "tools" / "peak.py"), report.name]
         done = subprocess.run([*launcher, *map(str, command)], capture_output=True, timeout=TIMEOUT, env=environment)
         told = json.loads(Path(report.name).read_text())
-    return Result(told["code"], done.stdout.decode(), done.stderr.decode(), told["seconds"], told["peak"])
+    return Result(
+        told["code"], done.stdout.decode(encoding), done.stderr.decode(encoding), told["seconds"], told["peak"]
+    )
 
 
 def webgpu_run(*args: str | Path, env: dict[str, str] | None = None) -> Result:

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from webgpu_run.formats import pte
-from webgpu_run.formats.schema import PTE, VK, Schema
+from webgpu_run.formats.schema import PTE, VK, TableSchema
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class File:
         return int(struct.unpack_from("<I", self.data, pos)[0])
 
     def _find(self, path: str, graph: bool) -> tuple[int, int]:
-        schema: Schema = VK if graph else PTE
+        schema: TableSchema = VK if graph else PTE
         table = schema.tables["VkGraph" if graph else "Program"]
         start = self._start(graph)
         pos = start + self._u32(start)

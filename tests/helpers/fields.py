@@ -16,11 +16,8 @@ from webgpu_run.ops.plan import Plan, Step
 from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
 
-from helpers import fields_attention, fields_moves, fields_q4
+from helpers import fields_attention, fields_create, fields_moves, fields_q4
 from helpers.fields_moves import Want, cat, moved, size, strides, up, words
-
-TOP = float(np.float32(3.4028234e38))
-
 
 Wanted = tuple[str, list[Want]]
 
@@ -92,30 +89,51 @@ def embedding_q4(a: Args, limits: Limits, plain: bool) -> Wanted:
     return "strips", [Want("embedding_q4gsw_strips", params, up(blocks, lanes), consts=consts)]
 
 
+def rows_of_lane(m: int, limits: Limits) -> int:
+    if m == 1:
+        return 1
+    return 8 if limits.profile.images and m >= 5 else 4
+
+
 def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
     if op.short == "linear":
         (n, k), m = a["w"], size(out[:-1])
-        rows = 4 if m > 1 else 1
+        rows, cols = rows_of_lane(m, limits), 4 if limits.profile.images else 1
         name, wide = ("linear_vec4", k // 4) if k % 4 == 0 else ("linear", k)
-        consts = {"ROWS": rows, "BIAS": int("bias" in a)}
+        consts = {"ROWS": rows, "COLS": cols, "BIAS": int("bias" in a)}
         parts = in_parts(n, 4 * k, limits)
         steps = [
-            Want(name, {"m": m, "n": n, "k": wide, "first": first, "cols": held}, 0, held * up(m, rows), consts, at)
+            Want(name, {"m": m, "n": n, "k": wide, "first": first, "cols": held}, 0, lanes, consts, at)
+            for first, held, at in parts
+            for lanes in [up(held, cols) * up(m, rows)]
+        ]
+        return ("gemm" if m > 1 else "gemv") + f" in {len(parts)} parts" * (len(parts) > 1), steps
+    if op.short in ("_weight_int8pack_mm", "linear_q8csw"):
+        n, m, k = a["w"][0], size(out[:-1]), a["x"][-1]
+        rows, wide = 4 if m > 1 else 1, up(k, 4)
+        parts = in_parts(n, 4 * wide, limits)
+        consts = {"ROWS": rows, "BIAS": int("bias" in a)}
+        fields: dict[str, Any] = {"m": m, "n": n, "k": k, "words": wide}
+        steps = [
+            Want("linear_q8w", {**fields, "first": first, "cols": held}, 0, held * up(m, rows), consts, at)
             for first, held, at in parts
         ]
         return ("gemm" if m > 1 else "gemv") + f" in {len(parts)} parts" * (len(parts) > 1), steps
-    if op.short == "linear_q8ta_q8csw":
-        (n, k), m = a["w"], size(out[:-1])
-        fields = {"count": m * n, "n": n, "k": k, "zero": a.int("zero"), "scale": a.num("scale")}
-        want = Want("linear_q8csw", fields, lanes=m * n, consts={"BIAS": int("bias" in a)})
+    if op.short in ("linear_q8ta_q8csw", "q8ta_linear", "q8ta_linear_gemv"):
+        n, m, k = a["w"][0], size(out[:-1]), a["x"][-1]
+        fields = {"count": m * n, "n": n, "k": k, "words": up(k, 4), "zero": a.int("zero"), "scale": a.num("scale")}
+        fields |= {"inverse": 1 / a.num("out_scale", 1.0), "out_zero": a.attrs.get("out_zero", 0)}
+        consts = {"BIAS": int("bias" in a), "RELU": int(a.attrs.get("activation") == "relu")}
+        want = Want("linear_q8csw", fields, lanes=m * n, consts={**consts, "QUANTIZED": int("out_zero" in a.attrs)})
         return "gemm" if m > 1 else "gemv", [want]
     (m, k), n = a["a"][-2:], a["b"][-1]
-    params: dict[str, Any] = {"count": size(out), "n": n, "k": k}
-    if op.short != "addmm":
-        return "naive", [Want("bmm", {**params, "m": m}, lanes=size(out))]
-    row, col = strides(np.broadcast_to(words(a["c"]), out))
-    params |= {"row": row, "col": col, "beta": a.num("beta"), "alpha": a.num("alpha")}
-    return "naive", [Want("addmm", params, lanes=size(out))]
+    rows, count = rows_of_lane(m, limits), size(a["a"][:-2])
+    params: dict[str, Any] = {"batches": count, "m": m, "n": n, "k": k, "row": 0, "col": 0, "beta": 0, "alpha": 1}
+    consts = {"ROWS": rows, "ADDED": int(op.short == "addmm"), "VEC": int(n % 4 == 0)}
+    if op.short == "addmm":
+        row, col = strides(np.broadcast_to(words(a["c"]), out))
+        params |= {"row": row, "col": col, "beta": a.num("beta"), "alpha": a.num("alpha")}
+    return "blocks", [Want("matmul", params, lanes=count * up(m, rows) * up(n, 4), consts=consts)]
 
 
 # -- windows over images -----------------------------------------------------------------------------------------------
@@ -134,13 +152,38 @@ def window(a: Args, out: Dims, kernel: Sequence[int], rank: int = 2, other: Sequ
     return {"size": around, "taps": (*pair(kernel, rank, 1), *dilation), "shift": (*stride, *padding)}
 
 
-def convolution(a: Args, out: Dims) -> Wanted:
-    x, w, groups, turned = a["x"], a["w"], a.int("groups"), bool(a.attrs["transposed"])
-    params: dict[str, Any] = {"count": size(out), **window(a, out, w[2:], len(x) - 2)}
+def convolution(a: Args, out: Dims, limits: Limits) -> Wanted:
+    x, w, groups, turned = a["x"], a["w"], a.int("groups"), bool(a.attrs.get("transposed"))
+    params: dict[str, Any] = {**window(a, out, w[2:], len(x) - 2)}
     params["channels"] = (x[1] // groups, out[1] // groups, x[1], out[1])
-    params |= {"low": a.num("low", -TOP), "high": a.num("high", TOP)}
-    consts = {"BIAS": int("bias" in a), "TRANSPOSED": int(turned)}
-    return "transposed" if turned else "direct", [Want("conv2d", params, lanes=size(out), consts=consts)]
+    params |= {"low": a.num("low", -np.inf), "high": np.inf if a.num("high", np.inf) > 3.5e38 else a.num("high")}
+    consts, mine = {"BIAS": int("bias" in a)}, out[1] // groups
+    if turned or mine < 4:
+        params["count"], consts["TRANSPOSED"] = size(out), int(turned)
+        return "transposed" if turned else "direct", [Want("conv2d", params, lanes=size(out), consts=consts)]
+    if limits.profile.images:
+        places, quarters = 8, 4 if mine >= 16 else 2 if mine >= 8 else 1
+    else:
+        places, quarters = 4, 1 if mine < 8 or mine >= 256 else 2
+    each = up(size(out[2:]), places)
+    lanes = out[0] * each
+    wg = next(n for n in (8, 16, 32, 64) if n >= lanes or n == 64)
+    params |= {"lanes": lanes, "per_image": each, "per_block": up(lanes, wg)}
+    consts |= {"WG": wg, "PLACES": places, "CHANNELS": quarters}
+    groups *= up(mine, 4 * quarters) * up(lanes, wg)
+    return f"blocks of {4 * quarters}", [Want("conv2d_block", params, groups, consts=consts)]
+
+
+def convolution_q8(a: Args, out: Dims) -> Wanted:
+    x, kernel, groups, turned = a["x"], a.attrs["kernel"], a.int("groups"), "out_padding" in a.attrs
+    params: dict[str, Any] = {"count": size(out), **window(a, out, kernel)}
+    params["channels"] = (x[1] // groups, out[1] // groups, x[1], out[1])
+    params |= {"words": up(size(kernel) * x[1] // groups, 4), "zero": a.int("zero"), "scale": a.num("scale")}
+    floats = "out_scale" not in a.attrs
+    params |= {"inverse": 1 / a.num("scale" if floats else "out_scale"), "out_zero": a.attrs.get("out_zero", 0)}
+    consts = {"BIAS": int("bias" in a), "RELU": int(a.attrs.get("activation") == "relu")}
+    consts |= {"TRANSPOSED": int(turned), "FLOATS": int(floats)}
+    return "transposed" if turned else "direct", [Want("conv2d_q8", params, lanes=size(out), consts=consts)]
 
 
 def resize_steps(a: Args, out: Dims) -> list[float]:
@@ -163,6 +206,8 @@ def image(op: Op, a: Args, out: Dims) -> Wanted:
         params |= window(a, out, kernel, other=kernel)
         if name == "avg_pool2d":
             consts = {"DIVISOR": a.attrs["divisor"] or 0, "INCLUDE": int(a.attrs["include"])}
+        else:
+            consts = {"INDEX": int(name.endswith("indices"))}
         name = name.removesuffix("_with_indices")
     elif name == "grid_priors":
         params |= {"width": a["x"][-1], "stride": a.num("stride"), "offset": a.num("offset")}
@@ -186,18 +231,23 @@ def reduction(op: Op, a: Args, out: Dims) -> Wanted:
     rest = [i for i in range(x.ndim) if i not in axes]
     within, outer = x.transpose(axes + rest), x.transpose(rest + axes)
     count = size([x.shape[i] for i in axes])
-    params = {
+    params: dict[str, Any] = {
         "count": size(out),
         "size": count,
         "rank": len(axes),
         "outer_rank": len(rest),
-        "divide": count if op.short == "mean" else 1,
         "dims": within.shape[: len(axes)],
         "strides": strides(within)[: len(axes)],
         "outer_dims": outer.shape[: len(rest)],
         "outer_strides": strides(outer)[: len(rest)],
     }
-    return "rows" if axes == [x.ndim - 1] else "strided", [Want("reduce", params, size(out))]
+    route = "rows" if axes == [x.ndim - 1] else "strided"
+    if op.short == "var":
+        freedom = count - a.num("unbiased" if "unbiased" in a.attrs else "correction")
+        params["scale"] = 1 / freedom if freedom > 0 else np.inf
+        return route, [Want("variance", params, size(out))]
+    params["divide"] = count if op.short == "mean" else 1
+    return route, [Want("reduce", params, size(out))]
 
 
 def line(op: Op, a: Args) -> Wanted:
@@ -243,11 +293,22 @@ def qparams(a: Args, limits: Limits) -> Wanted:
 
 
 def pick(a: Args, limits: Limits) -> Wanted:
-    """Parts of whole vectors of four over the last row: as many as there may be, each as short as that allows."""
+    """Parts of whole vectors of four over the last row: as many as there may be, each as short as that allows.
+
+    Recent tokens are lowered in a copy of the row, so what follows starts at 0.
+    """
     *lead, count = a["x"]
     base, lanes = (size(lead) - 1) * count, limits.profile.workgroup
+    most = 64 if limits.profile.tiled else 8
+    is_drawn, is_repeat = a["how"][0] % 64 in (5, 7), a["how"][0] > 5
+    copied = []
+    if is_repeat:
+        each = next(n for n in range(1, count + 1) if up(count, n) <= most)
+        row = {"base": base, "count": count, "chunk": each, "recent": a["how"][0] - a["how"][0] % 64}
+        copied = [Want("pick_repeat", row, up(count, each), consts={"WG": lanes, "AT": 5 * is_drawn})]
+        base = 0
     fours = (base + count - 1) // 4 - base // 4 + 1
-    most = min(64 if limits.profile.tiled else 8, up(fours, lanes))
+    most = min(most, up(fours, lanes))
     chunk = next(n for n in range(1, fours + 1) if up(fours, n) <= most)
     parts = len(range(0, fours, chunk))
     params = {"base": base, "count": count, "chunk": chunk, "parts": parts}
@@ -255,10 +316,11 @@ def pick(a: Args, limits: Limits) -> Wanted:
     def step(name: str, groups: int, **consts: int) -> Want:
         return Want(f"pick_{name}", params, groups, consts={"WG": lanes, **consts})
 
-    if a["how"] == (0,):
-        return "greedy", [step("parts", parts, SUMS=0), step("best", 1, WG=0)]
+    more = "repeat+" * is_repeat
+    if not is_drawn:
+        return f"{more}greedy", [*copied, step("parts", parts, SUMS=0), step("best", 1, WG=0)]
     drawn = [step("sums", parts), step("ends", 1), step("list", parts), step("draw", 1, WG=64)]
-    return "drawn", [step("parts", parts, SUMS=3 * 256), *drawn]
+    return f"{more}drawn", [*copied, step("parts", parts, SUMS=3 * 256), *drawn]
 
 
 def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
@@ -272,6 +334,8 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return "strided", fields_moves.MOVES[short](a, words(a["x"]), words(out))
     if short == "cat":
         return "strided", cat(a, words(out))
+    if short == "sdpa":
+        return fields_attention.masked(a, limits)
     if short in fields_attention.ALONE:
         return fields_attention.ALONE[short](a)
     if short == "split_with_sizes_copy":
@@ -280,17 +344,28 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         lanes = size(out) // 4 if size(out) % 4 == 0 else size(out)
         there = fields_moves.pixel_shuffle(a, words(a["x"]), words(out))
         return "strided", [*there, Want("unary", {"count": lanes, "second": a.num("inverse")}, lanes=lanes)]
+    if short in fields_create.FILLED:
+        return fields_create.filled(short, a, out)
+    if short == "arange":
+        return fields_create.arange(a)
+    if short == "gather":
+        return fields_create.gather(a)
     if "table" in a:
         return gather(a, out, limits)
     if short == "embedding_q4gsw":
         return embedding_q4(a, limits, plain=not fields_q4.packable(2 * a["w"][1], a.int("group"), limits))
-    if short in ("linear", "linear_q8ta_q8csw", "bmm", "mm", "addmm"):
+    if short.startswith(("q8ta_conv2d", "conv2d_q8ta")):
+        return convolution_q8(a, out)
+    if short in ("bmm", "mm", "addmm", "_weight_int8pack_mm") or ("linear" in short and "bilinear" not in short):
         return matrix(op, a, out, limits)
-    if short in ("convolution", "conv_with_clamp"):
-        return convolution(a, out)
+    if short == "conv2d_q8csw":
+        taps = (a["w"][0], a["x"][1] // a.int("groups"), *a.attrs["kernel"])
+        a = Args({**a.dims, "w": taps}, a.attrs)
+    if short in ("convolution", "conv_with_clamp", "conv1d_dw", "conv2d_q8csw"):
+        return convolution(a, out, limits)
     if "2d" in short or short == "grid_priors":
         return image(op, a, out)
-    if short in ("amax", "amin", "sum", "mean"):
+    if short in ("amax", "amin", "sum", "mean", "var"):
         return reduction(op, a, out)
     if "softmax" in short or short in ("argmax", "argmin"):
         return line(op, a)
@@ -340,7 +415,7 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     if op.short in fields_q4.LINEAR:
         fields_q4.check(op, a, plan, limits)
         return
-    if op.short in fields_attention.CACHED:
+    if op.short in fields_attention.CACHED and not (op.short == "custom_sdpa" and "mask" in a):
         fields_attention.check(op, a, plan, limits)
         return
     found = wanted(op, a, plan, limits)

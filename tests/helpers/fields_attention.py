@@ -16,7 +16,7 @@ from helpers import fields_q4
 from helpers.fields_moves import Want, size, strides, up, words
 from helpers.fields_q4 import spread, window
 
-CACHED = ("sdpa_with_kv_cache", "attention", "attention_q4gsw")
+CACHED = ("sdpa_with_kv_cache", "attention", "attention_q4gsw", "custom_sdpa")
 REGISTERS = 512  # floats of queries that a workgroup may hold
 
 
@@ -25,14 +25,19 @@ REGISTERS = 512  # floats of queries that a workgroup may hold
 
 def rope(a: Args) -> tuple[str, list[Want]]:
     """Both tensors in one dispatch, a lane a pair."""
-    (_, seq_q, heads_q, dim), (_, seq_k, heads_k, _) = a["xq"], a["xk"]
+    heads_first = len(a["cos"]) == 3
+    (seq_q, heads_q), (seq_k, heads_k) = (a[n][2:0:-1] if heads_first else a[n][1:3] for n in ("xq", "xk"))
+    dim = a["xq"][3]
     pairs = [size(a[n]) // 2 for n in ("xq", "xk")]
     params = {"pairs_q": pairs[0], "pairs_k": pairs[1], "seq_q": seq_q, "seq_k": seq_k}
     params |= {"heads_q": heads_q, "heads_k": heads_k, "half_dim": dim // 2}
     if "pos" not in a.slots:
         return "pairs", [Want("rope", params, lanes=sum(pairs))]
-    params |= {"half_rot": a["cos"][1] // 2, "pos_slot": a.slots["pos"]}
-    return "halves", [Want("rope_hf", params, lanes=sum(pairs))]
+    inner = [1, 1] if heads_first else [heads_q, heads_k]
+    shared = not heads_first or a["cos"][0] == 1
+    params |= {"inner_q": inner[0], "inner_k": inner[1], "batch_rows": 0 if shared else a["cos"][1]}
+    params |= {"half_rot": a["cos"][-1] // 2, "pos_slot": a.slots["pos"]}
+    return "halves+heads" if heads_first else "halves", [Want("rope_hf", params, lanes=sum(pairs))]
 
 
 def rope_pairs(a: Args) -> tuple[str, list[Want]]:
@@ -40,14 +45,29 @@ def rope_pairs(a: Args) -> tuple[str, list[Want]]:
     return "pairs", [Want("rope_pairs", {"pairs": pairs, "table": size(a["freqs"]) // 2}, lanes=pairs)]
 
 
-def masked(a: Args) -> tuple[str, list[Want]]:
+def masked(a: Args, limits: Limits) -> tuple[str, list[Want]]:
     batch, heads, rows, dim = a["q"]
     keys, mask = a["k"][2], "mask" in a
     spans = np.broadcast_to(words(a["mask"] if mask else ()), (batch, heads, rows, keys))
     params = {"queries": batch * heads * rows, "heads": heads, "rows": rows, "keys": keys}
     params |= {"scale": a.num("scale", 1 / dim**0.5), "mask_strides": strides(spans)}  # type: ignore[dict-item]
-    want = Want("et_sdpa", params, batch * heads * rows, consts={"WG": 32, "DIM": dim, "MASK": int(mask)})
-    return "masked" if mask else "online", [want]
+    if batch * heads * rows >= (64 if limits.profile.images else 2048) and dim in range(4, 129, 4):
+        each = 1 if not limits.profile.images else min(rows, 4)
+        params["items"] = lanes = params.pop("queries") // rows * up(rows, each)
+        consts = {"WG": 32, "ROWS": each, "CELLS": dim // 4, "MASK": int(mask)}
+        return "masked rows" if mask else "online rows", [Want("et_sdpa_rows", params, up(lanes, 32), consts=consts)]
+    consts = {"WG": 32, "DIM": dim, "MASK": int(mask), "ROWS_FIRST": 0}
+    return "masked" if mask else "online", [Want("et_sdpa", params | {"share": 1}, batch * heads * rows, consts=consts)]
+
+
+def masked_caches(a: Args) -> tuple[str, list[Want]]:
+    """Queries and caches have their rows before their heads."""
+    (_, rows, heads, dim), (_, keys, kv, _) = a["q"], a["kc"]
+    spans = np.broadcast_to(words(a["mask"]), (1, heads, rows, keys))
+    params = {"queries": heads * rows, "heads": heads, "rows": rows, "keys": keys, "share": heads // kv}
+    params |= {"scale": a.num("scale", 1 / dim**0.5), "mask_strides": (0, *strides(spans)[1:])}  # type: ignore[dict-item]
+    consts = {"WG": 32, "DIM": dim, "MASK": 1, "ROWS_FIRST": 1}
+    return "masked", [Want("et_sdpa", params, heads * rows, consts=consts)]
 
 
 def cache_write(a: Args) -> tuple[str, list[Want]]:
@@ -60,8 +80,8 @@ ALONE: dict[str, Callable[[Args], tuple[str, list[Want]]]] = {
     "apply_rotary_emb": rope,
     "apply_rotary_emb_hf": rope,
     "apply_rotary_emb_interleaved": rope_pairs,
-    "sdpa": masked,
     "update_cache": cache_write,
+    "custom_sdpa": masked_caches,
 }
 
 
@@ -231,6 +251,9 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     elif short == "attention":
         rest = over_rows(*given)
         route, want = "buffer" + "+split" * (len(rest) > 1), [turned(a, slot, limits, texture=False), *rest]
+    elif short == "custom_sdpa":
+        want = over_rows(*given)
+        route = "online" + "+split" * (len(want) > 1)
     else:
         rest, count, row = over_rows(*given), size(a["k"]), size(cache[2:])
         params, grid = {"count": count, "row": row, "pos_slot": slot}, (*spread(up(count, 64), limits), 1)

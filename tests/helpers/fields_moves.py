@@ -111,10 +111,38 @@ def constant_pad_nd(a: Args, x: Array, out: Array) -> list[Want]:
     return [fill, moved(x, kept, out, place)]
 
 
+def t_copy(a: Args, x: Array, out: Array) -> list[Want]:
+    return [moved(x, x.T, out)]
+
+
+def repeat_interleave(a: Args, x: Array, out: Array) -> list[Want]:
+    view, at = (x.reshape(-1), 1) if a.attrs["dim"] is None else (x, a.int("dim") % x.ndim + 1)
+    each = np.expand_dims(view, at)
+    return [moved(x, np.broadcast_to(each, (*view.shape[:at], a.int("times"), *view.shape[at:])), out)]
+
+
+def unfold_copy(a: Args, x: Array, out: Array) -> list[Want]:
+    dim = a.int("dim") % x.ndim
+    windows = np.lib.stride_tricks.sliding_window_view(x, a.int("size"), dim)
+    return [moved(x, windows[along(dim, slice(None, None, a.int("step")))], out)]
+
+
 MOVES: dict[str, Callable[[Args, Array, Array], list[Want]]] = {
     f.__name__: f
-    for f in (slice_copy, select_copy, permute_copy, expand_copy, flip, repeat, pixel_shuffle, constant_pad_nd)
-}
+    for f in (
+        slice_copy,
+        select_copy,
+        permute_copy,
+        expand_copy,
+        flip,
+        repeat,
+        pixel_shuffle,
+        constant_pad_nd,
+        t_copy,
+        repeat_interleave,
+        unfold_copy,
+    )
+} | {"permute": permute_copy, "select": select_copy, "slice": slice_copy}
 
 
 def cat(a: Args, out: Array) -> list[Want]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from webgpu_run.debug.single_op import ANY, Builder, Ref, Single, args_of, arrays_of, single, with_limits
+from webgpu_run.formats.source import Span
+from webgpu_run.formats.vkgraph import Constant, VkGraph, VkTensor
 from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Image
 from webgpu_run.runtime.runner import Runner
@@ -53,11 +56,37 @@ def bits(arrays: Sequence[Array]) -> list[tuple[tuple[int, ...], bytes]]:
     return [(a.shape, a.tobytes()) for a in arrays]
 
 
+class Blank(Builder):
+    """A builder whose constants are views of one zero, so that a graph of any size costs no memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrays: list[Array] = []
+
+    def constant(self, array: Array) -> Ref:
+        self.arrays.append(array)
+        return self.value(VkTensor(array.dtype.name, array.shape, constant_id=len(self.arrays) - 1))
+
+    def vk(self) -> VkGraph:
+        constants = tuple(Constant(a.nbytes, key=str(i)) for i, a in enumerate(self.arrays))
+        return replace(super().vk(), constants=constants)
+
+    def bytes_of(self, k: int) -> Span:
+        return Span.of(np.ascontiguousarray(self.arrays[k]).tobytes())
+
+
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
-def q4(rng: np.random.Generator, n: int, k: int, group: int = 32) -> tuple[Array, Array]:
-    """A 4-bit weight and its scales as the exporter lays them out."""
+def zeros(dims: Dims, dtype: type) -> Array:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), dtype), dims)
+
+
+def q4(rng: np.random.Generator | None, n: int, k: int, group: int = 32) -> tuple[Array, Array]:
+    """A 4-bit weight and its scales as the exporter lays them out; zeros without `rng`."""
+    if rng is None:
+        return zeros((n, align(k, 8) // 2), np.uint8), zeros((ceil_div(k, group), align(n, 4)), np.float32)
     w = rng.integers(0, 256, (n, align(k, 8) // 2)).astype(np.uint8)
     return w, (rng.uniform(0.5, 1.5, (ceil_div(k, group), align(n, 4))) / (4 * k**0.5)).astype(np.float32)
 
@@ -65,17 +94,19 @@ def q4(rng: np.random.Generator, n: int, k: int, group: int = 32) -> tuple[Array
 def transformer(
     seq: int = 24, context: int = 40, dim: int = 64, heads: int = 4, kv_heads: int = 2, hidden: int = 96,
     vocab: int = 68, layers: int = 2, *, full: bool = False, seed: int = 5, last_token: float | None = None,
+    blank: bool = False,
 ) -> Builder:  # fmt: skip
     """A Llama as the exporter writes it: tokens [1, S] and pos [1] to logits of the last row (or, `full`, of all).
 
-    `last_token` replaces the scales of the last row of the embedding, for example by NaN."""
+    `last_token` replaces the scales of the last row of the embedding, for example by NaN. With `blank`, all weights are
+    zero and take no memory."""
     rng = np.random.default_rng(seed)
-    b = Builder()
+    b = Blank() if blank else Builder()
     head = dim // heads
     tokens, at = b.input((1, seq), "int32"), b.input((1,), "int32")
 
     def linear(x: Ref, n: int, rows: Dims) -> Any:
-        w, scales = q4(rng, n, b.values[x.id].dims[-1])
+        w, scales = q4(None if blank else rng, n, b.values[x.id].dims[-1])
         return b.call("et_vk.linear_q4gsw.default", x, b.constant(w), b.constant(scales), 32, None, out=(*rows, n))
 
     def norm(x: Ref) -> Any:
@@ -85,9 +116,11 @@ def transformer(
     pos = b.call("et_vk.select_as_symint.default", at, 0, 0)
     live = b.call("sym_size.int", tokens, 1)
     end = b.call("add", pos, live)
-    w, _ = q4(rng, vocab, dim)
-    scales = rng.uniform(0.05, 0.2, (vocab, dim // 32)).astype(np.float32)
-    scales[-1] = scales[-1] if last_token is None else last_token
+    w, _ = q4(None if blank else rng, vocab, dim)
+    scales = zeros((vocab, dim // 32), np.float32)
+    if not blank:
+        scales = rng.uniform(0.05, 0.2, scales.shape).astype(np.float32)
+        scales[-1] = scales[-1] if last_token is None else last_token
     x = b.call("et_vk.embedding_q4gsw.default", b.constant(w), b.constant(scales), 32, tokens, True)
     angles = np.outer(np.arange(context), 100.0 ** (-np.arange(head // 2) / (head // 2)))
     tables = [b.constant(f(angles).astype(np.float32)) for f in (np.cos, np.sin)]
@@ -100,7 +133,7 @@ def transformer(
             for t, n in ((q, heads), (k, kv_heads), (v, kv_heads))
         )
         q, k = b.call("et_vk.apply_rotary_emb.default", q, k, cos, sin)
-        caches = [b.constant(np.zeros((1, context, kv_heads, head), np.float32)) for _ in range(2)]
+        caches = [b.constant(zeros((1, context, kv_heads, head), np.float32)) for _ in range(2)]
         y = b.call("sdpa_with_kv_cache.default", q, k, v, *caches, pos, live, None, 0.0, True, None)
         y = b.call("aten.view_copy.default", y, (1, live, dim), out=(1, seq, dim))
         x = b.call("aten.add.Tensor", x, linear(y, dim, (1, seq)), 1)

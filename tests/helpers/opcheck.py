@@ -25,6 +25,8 @@ from helpers.graphs import SENTINEL, Single, args_of, arrays_of, bits, contents,
 
 Live = Mapping[str, Dims]
 SMALL_BINDING = 4608  # bytes
+# WGSL's sin and cos may be off by this much between -pi and pi, where all but one in 600 of the cases' numbers are.
+GUARANTEED = {"aten.sin.default": 2**-11, "aten.cos.default": 2**-11}
 
 
 def lives(case: Case) -> tuple[Live, ...]:
@@ -70,8 +72,8 @@ def planned(op: Op, case: Case, limits: Limits) -> list[Plan]:
     """The op's plans in a graph that was built once and resized: largest first."""
     one = build(op, case)
     engine = Engine(one.builder.graph(), limits)
-    found = [engine.plans[-1]]
-    for live in case.live:
+    found = []
+    for live in lives(case):
         engine.resize(one.inputs(arrays(op, case, live)))
         found.append(engine.plans[-1])
     return found
@@ -103,9 +105,10 @@ def check_numbers(op: Op, case: Case, runner: Runner, one: Single, live: Live) -
         assert len(outs) == len(want)
         for name, out, ref in zip(op.outs, outs, want, strict=True):
             nmse, worst = error(out, ref)
-            limit = case.tol if out.dtype.kind == "f" else 0.0
+            guaranteed = GUARANTEED.get(op.name, 0.0)
+            limit = max(case.tol, guaranteed) if out.dtype.kind == "f" else 0.0
             assert worst <= limit, f"{name}: off by {worst:.2e} of its row at {dict(live)}"
-            assert nmse <= 1e-9, f"{name}: NMSE {nmse:.2e} at {dict(live)}"
+            assert nmse <= max(1e-9, guaranteed**2), f"{name}: NMSE {nmse:.2e} at {dict(live)}"
     check_untouched(runner, silent=op.reference is None)
     check_rows(op, case, runner, data, live)
     return outs if op.reference is not None else []  # an op that only changes its cache writes no output
@@ -176,7 +179,7 @@ def _restore(runner: Runner, state: Mapping[int, Array]) -> None:
 
 def folding(op: Op, case: Case, device: Device) -> Device:
     """The device with so few workgroups a dimension that the case's largest grid is two-dimensional."""
-    graph = build(op, case).builder.graph()
+    graph = build(op, case, {}).builder.graph()
     most = max((prod(s.grid) for plan in Engine(graph, device.limits).plans for s in plan.steps), default=1)
     small = with_limits(device, max_workgroups=math.isqrt(max(most - 1, 1)) + 1)
     try:
@@ -263,8 +266,9 @@ def check_expected(op: Op, case: Case, live: Live, limits: Limits) -> None:
     assert {b.arg for b in plan.bounds} == set(op.named("position"))
     caches = op.named("cache")
     for bound in plan.bounds:
-        longest = max(a[n][1] for n in op.named("activation") if n in a)
-        room = {a[n][1] for n in caches} | {a[n][0] for n in op.named("rotary")}
+        heads_first = any(len(a[n]) == 3 for n in op.named("rotary") if op.short == "apply_rotary_emb_hf")
+        longest = max(a[n][2 if heads_first else 1] for n in op.named("activation") if n in a)
+        room = {a[n][1] for n in caches} | {a[n][-2] for n in op.named("rotary")}
         assert bound.high + longest in room, (
             f"{op.name}: position up to {bound.high}, {longest} rows at a time, of {room}"
         )

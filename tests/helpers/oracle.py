@@ -16,9 +16,10 @@ def naive(graph: Graph, inputs: Sequence[Array], limits: Limits) -> tuple[list[P
     """Plans, live dims and SymInts for these inputs: no memory of earlier shapes, no dirty marks, no memo."""
     tensors = graph.tensors
     live: dict[int, Dims] = {v: t.max_dims for v, t in tensors.items() if t.constant >= 0}
-    live |= {v: tuple(x.shape) for v, x in zip(graph.input_ids, inputs, strict=True)}
-    data = dict(zip(graph.input_ids, inputs, strict=True))
-    syms: dict[int, int] = {}
+    given = dict(zip(graph.input_ids, inputs, strict=True))
+    data = {v: x for v, x in given.items() if v in tensors}
+    live |= {v: tuple(x.shape) for v, x in data.items()}
+    syms = {v: int(x) for v, x in given.items() if v not in tensors}
     plans: list[Plan] = []
     for node in graph.nodes:
         attrs: dict[str, Any] = {

@@ -33,7 +33,7 @@ from webgpu_run.formats.vkgraph import (
 )
 from webgpu_run.formats.vkgraph_writer import named_constants, program_of
 
-FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("*.pte"))
+FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("tiny_*.pte"))
 WEIGHT = bytes(range(64)) * 2  # float32 [4, 8]
 
 

@@ -1,9 +1,10 @@
 """Compares the reference and the output dims of every op with PyTorch, over a grid of attributes and dtypes.
 
-    python tests/tools/compare_with_torch.py [OP ...]
+    python tests/tools/compare_with_torch.py [--table] [OP ...]
 
 Needs torch, but no adapter: tests compare the kernels with the references. Prints a row per op: combinations tried,
-those that agree, and those that our plan refuses by name though PyTorch computes them.
+those that agree, and those that our plan refuses by name though PyTorch computes them. --table prints the rows as
+tests/README.md has them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from torch_grids import GRIDS, Torch  # noqa: E402
+from torch_grids import GRIDS, Torch, quantized  # noqa: E402
+from torch_grids_conv import BY_DEFINITION  # noqa: E402
+from torch_grids_create import CREATED  # noqa: E402
 
 from webgpu_run.errors import RunError  # noqa: E402
 from webgpu_run.ops.limits import Limits  # noqa: E402
@@ -49,7 +52,7 @@ def trial(name: str, call: Torch, arrays: Mapping[str, Any], attrs: Mapping[str,
     dtypes = names | {n: narrow.get(str(x.dtype), str(x.dtype)) for n, x in zip(op.outs, outs, strict=True)}
     dims = {n: x.shape for n, x in arrays.items()}
     largest = dims | {n: x.shape for n, x in zip(op.outs, outs, strict=True)}
-    args = Args(dims, {**attrs, "aliased": False}, max_dims=largest, dtypes=dtypes)
+    args = Args(dims, {**attrs, "aliased": False}, slots={"pos": 0}, max_dims=largest, dtypes=dtypes)
     try:
         planned = op.plan(args, Limits()).outs
     except RunError as err:
@@ -69,10 +72,22 @@ def trial(name: str, call: Torch, arrays: Mapping[str, Any], attrs: Mapping[str,
     return "agree"
 
 
+def table(counts: Mapping[str, tuple[int, int, int]]) -> str:
+    """Ops with the same counts share a row."""
+    groups: dict[tuple[int, int, int], list[str]] = {}
+    for name, row in sorted(counts.items()):
+        groups.setdefault(row, []).append(f"`{name.removeprefix('aten.').removesuffix('.default')}`")
+    rows = [(", ".join(names), *row) for row, names in sorted(groups.items(), reverse=True)]
+    rows.append((f"all {len(counts)}", *(sum(column) for column in zip(*counts.values(), strict=True))))
+    return "\n".join(f"| {names} | {n} | {agree} | {refused} |" for names, n, agree, refused in rows)
+
+
 def main(argv: list[str]) -> int:
+    as_table, argv = "--table" in argv, [word for word in argv if word != "--table"]
     total = agreed = bad = 0
+    counts: dict[str, tuple[int, int, int]] = {}
     print(f"{'op':52} {'tried':>6} {'agree':>6} {'refused':>8}  first disagreement")
-    for name, (call, trials) in sorted(GRIDS.items()):
+    for name, (call, trials) in sorted({**GRIDS, **CREATED, **BY_DEFINITION, **quantized()}.items()):
         if argv and not any(word in name for word in argv):
             continue
         results = [(trial(name, call, *t), t) for t in trials]
@@ -81,9 +96,14 @@ def main(argv: list[str]) -> int:
         wrong = [(r, {n: (str(np.asarray(x).dtype), np.shape(x)) for n, x in t[0].items()}, t[1])
                  for r, t in results if not r.startswith(("agree", "refused"))]  # fmt: skip
         print(f"{name:52} {len(results):6} {agree:6} {refused:8}  {wrong[0] if wrong else ''}")
+        counts[name] = len(results), agree, refused
         total, agreed, bad = total + len(results), agreed + agree, bad + len(wrong)
     print(f"{'all':52} {total:6} {agreed:6} {total - agreed - bad:8}")
-    missing = sorted(n for n, op in load_all().items() if n.startswith("aten.") and n not in GRIDS and op.reference)
+    missing = sorted(
+        n for n, op in load_all().items() if n.startswith("aten.") and n not in {**GRIDS, **CREATED} and op.reference
+    )
+    if as_table:
+        print(table(counts))
     print("aten ops without a grid:", ", ".join(missing) or "none")
     return 1 if bad else 0
 

@@ -4,10 +4,15 @@
     python make_peer_tests.py ops OUT [OP ...]         its op tests (executorch.backends.webgpu.test.op_tests)
     python make_peer_tests.py calls OUT [GROUP ...]    the files of its native tests: dynamic shapes, caches, positions
 
-`ops` leaves ExecuTorch's manifest and raw files as they are, case by case, and can be stopped and started again.
+`ops` takes every suite that the wheel registers. It leaves ExecuTorch's manifest and raw files as they are, case by
+case, and can be stopped and started again.
 `calls` runs the exporters behind the native C++ tests; what those tests rebuild for themselves (inputs, positions,
 references) is taken from the same Python modules, and each program gets one `.npz` with its calls: `in_<call>_<n>`,
-`out_<call>_<n>`.
+`out_<call>_<n>`. The group `single` runs every exporter of the wheel that no other group has run and that needs nothing
+but paths; the module and the inputs that it hands to torch.export give the outputs.
+
+Both write `left_out.json`: every case or exporter of the wheel that was not generated, and why. The table of
+`run_peer_tests.py` lists them. `--heavy` also makes the cases of the size of Llama 3.2 1B.
 
 Needs: pip install torch==2.13.0 executorch==1.5.1
 """
@@ -16,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import inspect
 import json
 import logging
 import math
@@ -36,6 +42,7 @@ from executorch.backends.webgpu.test.ops import (
     test_dispatch_order,
     test_embedding_q4gsw,
     test_prepack,
+    test_quantized_linear,
     test_rope,
     test_rope_hf,
     test_sdpa,
@@ -45,6 +52,7 @@ from executorch.backends.webgpu.test.ops.dynamic_shape import test_dynamic_shape
 from executorch.backends.webgpu.test.ops.index import test_index
 from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.schema import ScalarType
+from peer_exporters import CALLED, EXPORTED, exporters, watch_exporters
 
 Calls = list[tuple[list[np.ndarray], list[np.ndarray]]]
 
@@ -158,6 +166,14 @@ def simple(r: Recorder) -> None:
     d._export_dynamic_select(out)
     d.export_dynamic_conv1d_cases(out)
     r.add_files(lambda _: PLAIN)
+    d.export_dynamic_expand_copy_rejection_case(out)  # programs that ExecuTorch's runtime must refuse
+    models = {
+        "dyn_expand_copy": d.DynamicExpandCopyModule,
+        "dyn_expand_copy_inferred": d.DynamicExpandCopyInferredModule,
+    }
+    for stem, model in models.items():
+        x = d._ramp((1, 8))
+        r.add(stem, [(arrays(x), arrays(model()(x)))], PLAIN, required=False)
 
 
 def linear(r: Recorder) -> None:
@@ -306,6 +322,53 @@ def index(r: Recorder) -> None:
     r.add_files(lambda _: 0.0)
 
 
+def quantized_linear(r: Recorder) -> None:
+    """Linears of the sizes of Llama 3.2 1B, with one row and with 4,096."""
+    t = test_quantized_linear
+    t.export_all_quantized_linear_models(str(r.out))
+    for config in t.CONFIGS:
+        if (pte := r.out / f"q4gsw_{config.name}.pte").exists():
+            golden = np.fromfile(pte.with_suffix(".golden.bin"), "<f4").reshape(config.m, config.n)
+            r.add(pte.stem, [(arrays(t._ramp_input(config.m, config.k)), [golden])], QUANTIZED)
+
+
+def output_suppression(r: Recorder) -> None:
+    """Programs of which the native test discards outputs; here all of them are compared."""
+    t = test_quantized_linear
+    t.export_output_suppression_models(str(r.out))
+    x = t._ramp_input(1, t.OUTPUT_SUPPRESSION_K)
+    for name, _ in t._output_suppression_cases():
+        _, outputs = tensors(r.out / f"{name}.pte")
+        files = [r.out / f"{name}.output{i}.golden.bin" for i in range(len(outputs))]
+        goldens = [np.fromfile(f, "<f4").reshape(dims) for f, (dims, _) in zip(files, outputs, strict=True)]
+        r.add(name, [(arrays(x), goldens)], QUANTIZED)
+
+
+def single(r: Recorder) -> None:
+    """Exporters that write one or more programs to given paths, each with the example that it was exported with."""
+    for name, exporter in exporters().items():
+        parameters = [p.name for p in inspect.signature(exporter).parameters.values() if p.default is p.empty]
+        if name in CALLED or name in REASONS or not all(p == "out_dir" or p.endswith("_path") for p in parameters):
+            continue
+        folder = r.out / name.replace(".", "_")
+        folder.mkdir(exist_ok=True)
+        endings = {"output_path": "pte", "pte_path": "pte"}
+        paths = [folder if p == "out_dir" else folder / f"model.{endings.get(p, p)}" for p in parameters]
+        EXPORTED.clear()
+        exporter(*(str(path) for path in paths))
+        programs = sorted(folder.glob("*.pte"), key=lambda path: path.stat().st_mtime_ns)
+        if len(programs) != len(EXPORTED):
+            raise ValueError(f"{name}: {len(programs)} programs, {len(EXPORTED)} calls of torch.export")
+        for pte, (module, inputs) in zip(programs, EXPORTED, strict=True):
+            with torch.no_grad():
+                outputs = module(*inputs)
+            given = [x for x in inputs if isinstance(x, torch.Tensor)]
+            wanted = outputs if isinstance(outputs, tuple | list) else [outputs]
+            stem = f"{folder.name}_{pte.stem}"
+            pte.rename(r.out / f"{stem}.pte")
+            r.add(stem, [(arrays(*given), arrays(*wanted))], PLAIN)
+
+
 GROUPS: dict[str, Callable[[Recorder], None]] = {
     "simple": simple,
     "rope": rope,
@@ -318,45 +381,81 @@ GROUPS: dict[str, Callable[[Recorder], None]] = {
     "sdpa": sdpa,
     "dispatch_order": dispatch_order,
     "qkv": qkv,
+    "quantized_linear": quantized_linear,
+    "output_suppression": output_suppression,
+    "single": single,
+}
+TRAINING = "a training op"
+PARTLY = (
+    "its other programs are made in other groups; not made are bk64 linears, k16 attention and swiglu, of the size of "
+    "Llama 3.2 1B"
+)
+REASONS = {
+    "test_fused_ce.export_fused_ce_model": TRAINING,
+    "test_fused_ce.export_all_fused_ce_models": TRAINING,
+    "test_quantized_linear_backward.export_backward_model": TRAINING,
+    "test_quantized_linear_backward.export_all_backward_models": TRAINING,
+    "dynamic_shape.test_dynamic_shape_export.export_dynamic_shape_cases": PARTLY,
+    "dynamic_shape.test_dynamic_shape_export.export_dynamic_gelu_boundary_cases": "heavy: 16,776,961 elements",
+    "test_sdpa.export_all_sdpa_models": "its programs are made one by one",
+    "test_update_cache.export_update_cache_model": "its result is undefined; the group update_cache has such programs",
 }
 
 
-def make_ops(out: Path, names: list[str]) -> int:
-    """ExecuTorch's op tests, its heavy cases left out; returns how many could not be made."""
+def write_left_out(out: Path, left_out: dict[str, str]) -> None:
+    (out / "left_out.json").write_text(json.dumps(left_out, indent=1) + "\n")
+
+
+def read_list(path: Path) -> list[Any]:
+    return list(json.loads(path.read_text())) if path.exists() else []
+
+
+def make_ops(out: Path, names: list[str], heavy: bool) -> int:
+    """ExecuTorch's op tests; returns how many could not be made."""
     manifest = out / "manifest.json"
-    entries = json.loads(manifest.read_text()) if manifest.exists() else []
+    entries = read_list(manifest)
     done = {entry["pte"] for entry in entries}
-    failures = 0
+    failed: dict[str, str] = {}
     for op in names or op_test_registry:
         for case in op_test_registry[op].cases:
-            if case.heavy or f"{op}__{case.name or 'case'}.pte" in done:
+            program = f"{op}__{case.name or 'case'}.pte"
+            if (case.heavy and not heavy) or program in done:
                 continue
             try:
                 entries += generate_case(op, op_test_registry[op], case, str(out))
+                done.add(program)
             except Exception as error:
-                failures += 1
-                print(f"{op} {case.name}: {type(error).__name__}: {error}", file=sys.stderr)
+                failed[program] = f"{type(error).__name__}: {error}"
+                print(f"{program}: {failed[program]}", file=sys.stderr)
         manifest.write_text(json.dumps(entries, indent=1) + "\n")
         print(f"{op}: {len(entries)} entries", flush=True)
-    return failures
+    every = {f"{op}__{case.name or 'case'}.pte": case for op, suite in op_test_registry.items() for case in suite.cases}
+    missing = {name: "heavy" if case.heavy else "not asked for" for name, case in every.items() if name not in done}
+    write_left_out(out, missing | failed)
+    return len(failed)
 
 
 def make_calls(out: Path, names: list[str]) -> int:
     """The programs of the native tests with their calls; returns how many groups could not be made."""
-    manifest = out / "manifest.json"
-    entries = json.loads(manifest.read_text()) if manifest.exists() else []
-    failures = 0
+    watch_exporters()
+    manifest, called = out / "manifest.json", out / "called.json"
+    entries = read_list(manifest)
+    CALLED.update(read_list(called))
+    failed: dict[str, str] = {}
     for name in names or GROUPS:
         recorder, start = Recorder(out, name), time.monotonic()
         try:
             GROUPS[name](recorder)
         except Exception as error:
-            failures += 1
-            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            failed[f"group {name}"] = f"{type(error).__name__}: {error}"
+            print(f"{name}: {failed[f'group {name}']}", file=sys.stderr)
         entries = [entry for entry in entries if entry["op"] != name] + recorder.entries
         manifest.write_text(json.dumps(entries, indent=1) + "\n")
+        called.write_text(json.dumps(sorted(CALLED)) + "\n")
         print(f"{name}: {len(recorder.entries)} programs, {time.monotonic() - start:.0f} s", flush=True)
-    return failures
+    missing = {name: REASONS.get(name, "needs arguments") for name in exporters() if name not in CALLED}
+    write_left_out(out, missing | failed)
+    return len(failed)
 
 
 def main() -> None:
@@ -364,6 +463,7 @@ def main() -> None:
     parser.add_argument("set", choices=("ops", "calls"))
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--heavy", action="store_true", help="also op tests of the size of Llama 3.2 1B")
     args = parser.parse_args()
     known = op_test_registry if args.set == "ops" else GROUPS
     if unknown := set(args.names) - set(known):
@@ -375,7 +475,8 @@ def main() -> None:
         if pattern.get_graphs_fn is not None:
             pattern.get_graphs_fn = functools.cache(pattern.get_graphs_fn)
     args.out.mkdir(parents=True, exist_ok=True)
-    sys.exit(1 if (make_ops if args.set == "ops" else make_calls)(args.out, args.names) else 0)
+    is_ops = args.set == "ops"
+    sys.exit(bool(make_ops(args.out, args.names, args.heavy) if is_ops else make_calls(args.out, args.names)))
 
 
 if __name__ == "__main__":

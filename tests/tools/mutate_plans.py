@@ -24,6 +24,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
+from webgpu_run.debug.single_op import varying  # noqa: E402
 from webgpu_run.gpu.device import Device, open_device  # noqa: E402
 from webgpu_run.ops import wgsl  # noqa: E402
 from webgpu_run.ops.limits import Limits  # noqa: E402
@@ -134,18 +135,21 @@ def mutants(plan: Plan, routes: set[str]) -> Iterator[tuple[str, Change]]:
         yield f"{k} left out", lambda p, _, k=k: dataclasses.replace(p, steps=(*p.steps[:k], *p.steps[k + 1 :]))
 
 
-def wrong(op: Op, change: Change) -> Op:
+def wrong(op: Op, case: Case, change: Change) -> Op:
+    first = {name: case.attrs[name] for name in varying(op, case)}
+
     def plan(a: Args, limits: Limits) -> Plan:
-        top = Args({n: a.max_dims[n] for n in a.dims}, a.attrs, max_dims=a.max_dims, dtypes=a.dtypes, slots=a.slots)
+        dims, attrs = {n: a.max_dims[n] for n in a.dims}, {**a.attrs, **first}
+        top = Args(dims, attrs, max_dims=a.max_dims, dtypes=a.dtypes, slots=a.slots)
         return change(op.plan(a, limits), op.plan(top, limits))
 
     return dataclasses.replace(op, plan=plan)
 
 
-def fails(op: Op, change: Change, *checks: Callable[[Op], object]) -> bool:
+def fails(op: Op, case: Case, change: Change, *checks: Callable[[Op], object]) -> bool:
     """Whether some check fails when every plan of the op is changed so."""
-    bad, registered = wrong(op, change), REGISTRY[op.name]  # which has no number of outputs of its own
-    REGISTRY[op.name] = wrong(registered, change)
+    bad, registered = wrong(op, case, change), REGISTRY[op.name]  # which has no number of outputs of its own
+    REGISTRY[op.name] = wrong(registered, case, change)
     try:
         for check in checks:
             check(bad)
@@ -159,6 +163,7 @@ def fails(op: Op, change: Change, *checks: Callable[[Op], object]) -> bool:
 def of_plans(op: Op, case: Case, device: Device, change: Change) -> bool:
     return fails(
         op,
+        case,
         change,
         *(lambda o, live=live: opcheck.check_expected(o, case, live, device.limits) for live in opcheck.lives(case)),
         lambda o: opcheck.check_plans(o, case, device.limits),
@@ -173,7 +178,7 @@ def of_runs(op: Op, case: Case, device: Device, change: Change) -> bool:
     ]
     if device.limits.max_binding > SMALL:  # a part of a table may serve nothing, so its grid may be too large
         checks.append(lambda o: opcheck.check_minimal(o, case, device))
-    return fails(op, change, *checks)
+    return fails(op, case, change, *checks)
 
 
 def survivors(pairs: list[tuple[Op, Case]], device: Device, runs: bool) -> tuple[int, list[str], list[str]]:

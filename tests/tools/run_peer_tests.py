@@ -4,7 +4,8 @@
     python tests/tools/run_peer_tests.py DIR [DIR ...] [--ops a,b] [--table tests/README.md] [--json FILE]
 
 An element passes when its absolute error is at most atol or its relative error at most rtol; integers and booleans
-must be equal, shapes must match, NaN fails. With `--table` the result is written between the markers of that file; with
+must be equal, shapes must match, NaN fails. The table ends with what the wheel has and the sets do not, as their
+`left_out.json` says. With `--table` the result is written between the markers of that file; with
 `--jobs` the cases are shared among processes, and one that dies takes only its own case with it.
 """
 
@@ -160,8 +161,19 @@ def run_all(cases: list[Case], jobs: int) -> Iterator[Outcome]:
                 cases = cases[done + 1 :]
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """A row an op: how many passed, and what is wrong with the first that did not."""
+def left_out(directories: list[Path]) -> list[str]:
+    """What the wheel has and the sets do not, by reason; empty if nothing is missing."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for directory in directories:
+        path = directory / "left_out.json"
+        for name, reason in json.loads(path.read_text()).items() if path.exists() else ():
+            by_reason[reason].append(f"`{name.removesuffix('.pte').replace('__', ' ')}`")
+    rows = [f"- {reason}: {', '.join(sorted(names))}".replace("\n", " ") for reason, names in sorted(by_reason.items())]
+    return ["", "Not generated, and so not run:", "", *rows] if rows else []
+
+
+def table(outcomes: list[Outcome], directories: list[Path]) -> str:
+    """A row for each op: how many passed, and what is wrong with the first that did not."""
     by_op: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_op[outcome.op].append(outcome)
@@ -176,7 +188,7 @@ def table(outcomes: list[Outcome]) -> str:
     head = (
         f"{passed} of {len(outcomes)} cases pass, {len(by_op)} ops and groups, on {adapter.name} ({adapter.backend})."
     )
-    return "\n".join([head, "", *rows])
+    return "\n".join([head, "", *rows, *left_out(directories)])
 
 
 def write_table(path: Path, text: str) -> None:
@@ -207,7 +219,7 @@ def main() -> None:
         outcomes.append(outcome)
         if args.verbose or outcome.result != "passed":
             print(f"{outcome.result:8}{outcome.op} {outcome.name} {outcome.seconds:.2f} s {outcome.detail}", flush=True)
-    text = table(outcomes)
+    text = table(outcomes, args.directories)
     print(text)
     if args.table:
         write_table(args.table, text)

@@ -207,7 +207,6 @@ GRIDS: Mapping[str, tuple[Torch, list[Trial]]] = {
         named(aten.hardtanh.default, "x", "low", "high"),
         scalar(("float32",), low=(-1, 0), high=(1, 6.0)),
     ),
-    "aten.full_like.default": (named(aten.full_like.default, "x", "value"), scalar(ANY, value=(0, 1, 3))),
     "aten.leaky_relu.default": (
         named(aten.leaky_relu.default, "x", "value"),
         scalar(("float32",), value=(0, 0.01, 2, -1)),
@@ -418,4 +417,29 @@ GRIDS: Mapping[str, tuple[Torch, list[Trial]]] = {
             for c, x in (((3, 1, 7), ()), ((5, 7), (5, 1)))
         ],
     ),
+    "aten._weight_int8pack_mm.default": (
+        named(aten._weight_int8pack_mm.default, "x", "w", "scales"),
+        [
+            ({"x": floats(m, k), "w": whole("int8", n, k), "scales": RNG.uniform(0.01, 0.1, n).astype(np.float32)}, {})
+            for m, k, n in ((1, 32, 16), (5, 37, 11), (3, 64, 7))
+        ],
+    ),
 }
+
+
+def quantized() -> Mapping[str, tuple[Torch, list[Trial]]]:
+    """Ops that ExecuTorch defines in Python; none where it is not installed."""
+    try:
+        import executorch.backends.vulkan.custom_ops_lib  # noqa: F401
+    except ImportError:
+        return {}
+    names = ("x", "scale", "zero", "w", "sums", "scales", "out_scale", "out_zero", "bias", "activation")
+    trials = []
+    for m, k, n in ((1, 32, 16), (5, 37, 11)):
+        w = whole("int8", n, k)
+        arrays = {"x": whole("int8", m, k), "w": w, "sums": w.sum(1).astype(np.int32), "bias": floats(n)}
+        arrays["scales"] = RNG.uniform(0.01, 0.1, n).astype(np.float32)
+        attrs = product(scale=(0.02,), zero=(-14, 3), out_scale=(1.7,), out_zero=(-9,), activation=("none", "relu"))
+        trials += [(arrays, given) for given in attrs]
+    linears = {f"et_vk.{name}.default": getattr(torch.ops.et_vk, name) for name in ("q8ta_linear", "q8ta_linear_gemv")}
+    return {name: (named(call, *names), trials) for name, call in linears.items()}

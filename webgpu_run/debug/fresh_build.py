@@ -29,7 +29,7 @@ class FreshBuilds:
         self._builds: dict[tuple[int, tuple[Dims, ...]], _Fresh] = {}
 
     def __call__(self, runner: Runner, inputs: Sequence[Array], stats: CallStats) -> list[Array]:
-        key = (id(runner), tuple(a.shape for a in inputs))
+        key = (id(runner), tuple(runner.engine.live.values()))
         fresh = self._builds.pop(key, None) or _Fresh(runner)
         while len(self._builds) >= KEEP:
             self._builds.pop(next(iter(self._builds)))

@@ -25,6 +25,7 @@ from ..formats.vkgraph import (
     VkTensor,
 )
 from ..gpu.device import Device
+from ..graph.calls import Ref
 from ..graph.graph import Graph
 from ..ops.limits import SOFTWARE, Limits
 from ..ops.plan import Plan
@@ -34,13 +35,6 @@ from ..shapes import Array, Dims
 
 # Limits that every op accepts.
 ANY = Limits(1 << 16, 1024, software=True, subgroups=True, f16=True, uniform_align=32, profile=SOFTWARE)
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A value of a graph being built."""
-
-    id: int
 
 
 class Builder:
@@ -159,8 +153,15 @@ def sized(op: Op, case: Case) -> Op:
     return op.sized(len(op.plan(Args(case.dims, case.attrs), ANY).outs)) if op.outs == ("out*",) else op
 
 
-def args_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None) -> Args:
+def varying(op: Op, case: Case) -> set[str]:
+    """Attributes that the live shapes of the case change: in a file they are SymInts."""
+    return {p.name for p in op.params if p.kind in ("shape", "sym", "scalar") and any(p.name in o for o in case.live)}
+
+
+def args_of(op: Op, case: Case, live: Mapping[str, Any] | None = None) -> Args:
     """The arguments that a plan or a reference gets for the case, at its largest dims or at `live`."""
+    changed = {n: v for n, v in (live or {}).items() if n in varying(op, case)}
+    live = {n: v for n, v in (live or {}).items() if n not in changed}
     top = {k: v for k, v in case.dims.items() if k not in op.outs}
     slots = {p.name: i for i, p in enumerate(q for q in op.params if q.kind == "slot")}
     attrs = {**case.attrs, "aliased": True} if op.alias else dict(case.attrs)
@@ -169,8 +170,9 @@ def args_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None) -> Args:
     first = Args({**top, **case.dims}, attrs, dtypes=dtypes, slots=slots)
     outs = {n: case.dims[n] for n in op.outs if n in case.dims}
     if not outs:
-        outs = dict(zip(op.outs, op.plan(first, ANY).outs, strict=True))
-    return Args({**top, **(live or {})}, attrs, max_dims={**top, **outs}, dtypes=dtypes, slots=slots)
+        made = op.plan(first, ANY).outs
+        outs = dict(zip(op.sized(len(made)).outs, made, strict=True))
+    return Args({**top, **live}, {**attrs, **changed}, max_dims={**top, **outs}, dtypes=dtypes, slots=slots)
 
 
 def is_constant(op: Op, name: str) -> bool:
@@ -199,7 +201,8 @@ def arrays_of(op: Op, case: Case, live: Mapping[str, Dims] | None = None, seed: 
                 continue
             rng = np.random.default_rng([zlib.crc32(name.encode()), salt])
             out[name] = made[name] if name in made else _random(rng, a[name], a.dtypes[name])
-    return out
+    attrs = args_of(op, case, live).attrs
+    return out | {name: np.atleast_1d(np.array(attrs[name], np.int32)) for name in varying(op, case)}
 
 
 def _random(rng: np.random.Generator, dims: Dims, dtype: str) -> Array:
@@ -226,11 +229,15 @@ class Single:
 def single(
     op: Op, case: Case, arrays: Mapping[str, Array], live: Mapping[str, Dims] | None = None, *, symbolic: bool = False
 ) -> Single:
-    """A graph of the op alone, built at the case's dims or at `live`. With `symbolic`, its position is an input."""
+    """A graph of the op alone, built at the case's dims or at `live`. With `symbolic`, its position is an input.
+
+    If `live` is None, the attributes that vary are SymInts: the elements of inputs with the names of the attributes.
+    """
     a = args_of(op, case, live)
     planned = op.plan(a, ANY).outs
     b, names, args = Builder(), list[str](), list[Any]()
     positions: dict[str, int] = {}
+    read = varying(op, case) if live is None else ()
 
     def tensor(name: str) -> Ref:
         if is_constant(op, name):
@@ -249,8 +256,13 @@ def single(
             positions[p.name] = int(case.attrs[p.name] or 0)
             names.append(p.name)
             args.append(b.call("et_vk.select_as_symint.default", b.input((1,), "int32"), 0, 0))
+        elif p.name in read:
+            names.append(p.name)
+            source = b.input(arrays[p.name].shape, "int32")
+            syms = [b.call("et_vk.select_as_symint.default", source, 0, i) for i in range(arrays[p.name].size)]
+            args.append(syms if p.kind == "shape" else syms[0])
         else:
-            args.append(case.attrs.get(p.name))
+            args.append(a.attrs.get(p.name))
     refs = b.call(op.name, *args, out=list(planned), dtype=[_out_dtype(op, case, i) for i in range(len(op.outs))])
     b.output(*(refs if isinstance(refs, list) else [refs]))
     return Single(b, names, positions)

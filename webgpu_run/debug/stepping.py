@@ -125,6 +125,17 @@ def check_finite(runner: Runner, node: Node, before: Mapping[str, Array], outs: 
         raise CheckError(f"{node.label} gave {counts} of {out.size} numbers, the first at [{at}]")
 
 
+@dataclass(slots=True)
+class FiniteCheck:
+    """`check_finite` that counts the outputs."""
+
+    checked: int = 0
+
+    def __call__(self, runner: Runner, node: Node, before: Mapping[str, Array], outs: Sequence[Array]) -> None:
+        check_finite(runner, node, before, outs)
+        self.checked += len(outs)
+
+
 @dataclass(frozen=True, slots=True)
 class Dump:
     """`OP#N[@CALL]=file.npy`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import FormatError
 from .flatbuffer import Path, Reader, Record
-from .schema import PTD, PTE, Schema
+from .schema import PTD, PTE, TableSchema
 from .source import Source, Span, export_hint, looks_like
 
 HEAD = 64  # bytes of a file that hold its identifier and header
@@ -119,7 +119,7 @@ def open_ptd(source: Source) -> Container:
     return _container(source, PTD, "FlatTensor", header)
 
 
-def _container(source: Source, schema: Schema, table: str, header: _Header) -> Container:
+def _container(source: Source, schema: TableSchema, table: str, header: _Header) -> Container:
     path = Path(None, table)
     reader = Reader(source.read(0, header.program_size), schema)
     root = reader.root(table, path)

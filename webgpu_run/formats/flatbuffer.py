@@ -12,7 +12,7 @@ import struct
 from typing import Any, NamedTuple
 
 from ..errors import FormatError, RunError
-from .schema import SCALARS, SIZES, Field, Schema, Table
+from .schema import SCALARS, SIZES, Field, Table, TableSchema
 
 MAX_DEPTH = 64
 MAX_TABLES = 1_000_000
@@ -50,7 +50,7 @@ class _Layout(NamedTuple):
 class Reader:
     """Reads the tables of one FlatBuffer. `base` is the file offset of its first byte, for error messages."""
 
-    def __init__(self, data: bytes, schema: Schema, *, base: int = 0) -> None:
+    def __init__(self, data: bytes, schema: TableSchema, *, base: int = 0) -> None:
         self.data = data
         self.schema = schema
         self.base = base

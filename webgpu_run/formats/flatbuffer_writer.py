@@ -7,7 +7,7 @@ from typing import Any
 from flatbuffers import Builder
 
 from .flatbuffer import Record
-from .schema import SIZES, Field, Schema, Table
+from .schema import SIZES, Field, Table, TableSchema
 
 BLOB_ALIGNMENT = 16
 _METHOD = {
@@ -22,7 +22,7 @@ _METHOD = {
 }
 
 
-def write(schema: Schema, table: str, record: Record, identifier: bytes) -> bytes:
+def write(schema: TableSchema, table: str, record: Record, identifier: bytes) -> bytes:
     """Serialize a record. Fields that are missing or None are omitted."""
     builder = Builder(1024)
     root = _table(builder, schema, schema.tables[table], record)
@@ -30,7 +30,7 @@ def write(schema: Schema, table: str, record: Record, identifier: bytes) -> byte
     return bytes(builder.Output())
 
 
-def _table(builder: Builder, schema: Schema, table: Table, record: Record) -> int:
+def _table(builder: Builder, schema: TableSchema, table: Table, record: Record) -> int:
     present = [field for field in table.fields if record.get(field.name) is not None]
     children = {
         field.name: _child(builder, schema, field, record[field.name]) for field in present if field.kind != "scalar"
@@ -49,7 +49,7 @@ def _table(builder: Builder, schema: Schema, table: Table, record: Record) -> in
     return int(builder.EndObject())
 
 
-def _child(builder: Builder, schema: Schema, field: Field, value: Any) -> int:
+def _child(builder: Builder, schema: TableSchema, field: Field, value: Any) -> int:
     if field.kind == "string":
         return int(builder.CreateString(value))
     if field.kind == "blob":

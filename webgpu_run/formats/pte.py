@@ -44,6 +44,16 @@ class Tensor:
         return self.data is not None and self.allocation is None
 
 
+def input_spec(value: object) -> Tensor | None:
+    """What a call gives for an input: a tensor, or an integer, which is a tensor of rank 0. None if it gives nothing.
+
+    The exporter writes no value for an integer that may vary; one that has a value is fixed.
+    """
+    if value is None:
+        return Tensor("int64", ())
+    return value if isinstance(value, Tensor) else None
+
+
 @dataclass(frozen=True, slots=True)
 class TensorList:
     """Ids of tensors. In an optional list, -1 means no tensor."""

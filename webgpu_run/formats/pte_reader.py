@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..errors import FormatError, GraphError, MissingDataError, RunError, ShapeError, UnsupportedError
-from . import container
+from . import container, delegate_args
 from .container import Container
 from .flatbuffer import MAX_VISITS, Path, Record
 from .pte import (
@@ -135,6 +136,8 @@ class _Plan:
         self.record = record
         self.path = path
         self.count = len(record["values"])
+        self.values: tuple[EValue, ...] = ()
+        self.known: set[int] = set()  # values that exist when an instruction runs
 
     def _error(self, what: str, record: Record, *steps: str | int, kind: type[RunError] = FormatError) -> RunError:
         path = self.path
@@ -144,7 +147,7 @@ class _Plan:
 
     def read(self) -> Method:
         record = self.record
-        values = tuple(self._value(i, value) for i, value in enumerate(record["values"]))
+        values = self.values = tuple(self._value(i, value) for i, value in enumerate(record["values"]))
         for i, value in enumerate(values):
             if isinstance(value, TensorList):
                 self._check_list(i, value, values)
@@ -154,7 +157,8 @@ class _Plan:
             f"{operator['name']}.{operator['overload']}" if operator["overload"] else operator["name"]
             for operator in record["operators"]
         )
-        delegates = tuple(self._delegate(i, delegate) for i, delegate in enumerate(record["delegates"]))
+        delegates = [self._delegate(i, delegate) for i, delegate in enumerate(record["delegates"])]
+        self.known = {*record["inputs"], *(i for i, v in enumerate(values) if isinstance(v, Tensor) and v.data)}
         chains = tuple(self._chain(i, chain, operators, delegates) for i, chain in enumerate(record["chains"]))
         return Method(
             name=record["name"],
@@ -163,7 +167,7 @@ class _Plan:
             values=values,
             chains=chains,
             operators=operators,
-            delegates=delegates,
+            delegates=tuple(delegates),
             non_const_buffer_sizes=record["non_const_buffer_sizes"],
         )
 
@@ -279,14 +283,17 @@ class _Plan:
         parsed = read_blob(blob, Path(Path(self.path, "delegates"), i), self.shared.named.get, self.shared.spend)
         return Delegate(record["id"], specs, blob, parsed.graph, parsed.constants)
 
-    def _chain(self, i: int, record: Record, operators: tuple[str, ...], delegates: tuple[Delegate, ...]) -> Chain:
-        steps = []
+    def _chain(self, i: int, record: Record, operators: tuple[str, ...], delegates: list[Delegate]) -> Chain:
+        steps: list[Instruction] = []
         for k, item in enumerate(record["instructions"]):
             where = ("chains", i, "instructions", k)
             if item["instr_args"] is None:
                 raise self._error("instruction has no kind", item, *where)
             kind, table = item["instr_args"]
-            steps.append(self._instruction(kind, table, where, len(record["instructions"]), operators, delegates))
+            step = self._instruction(kind, table, where, len(record["instructions"]), operators, delegates)
+            if isinstance(step, KernelCall | DelegateCall):
+                self.known.update(step.args)
+            steps.append(step)
         return Chain(
             self._ids(record, record["inputs"], "chains", i, "inputs"),
             self._ids(record, record["outputs"], "chains", i, "outputs"),
@@ -300,7 +307,7 @@ class _Plan:
         where: tuple[str | int, ...],
         count: int,
         operators: tuple[str, ...],
-        delegates: tuple[Delegate, ...],
+        delegates: list[Delegate],
     ) -> Instruction:
         if kind == "KernelCall":
             if not 0 <= table["op_index"] < len(operators):
@@ -309,12 +316,19 @@ class _Plan:
         if kind == "DelegateCall":
             if not 0 <= table["delegate_index"] < len(delegates):
                 raise self._error(f"delegate {table['delegate_index']} of {len(delegates)}", table, *where)
-            graph = delegates[table["delegate_index"]].graph
-            if graph and len(table["args"]) != len(graph.input_ids) + len(graph.output_ids):
-                takes = f"{len(graph.input_ids)} inputs and {len(graph.output_ids)} outputs"
-                what = f"{len(table['args'])} arguments for a delegate of {takes}"
-                raise self._error(what, table, *where, "args", kind=GraphError)
-            return DelegateCall(table["delegate_index"], self._ids(table, table["args"], *where, "args"))
+            delegate = delegates[table["delegate_index"]]
+            args = self._ids(table, table["args"], *where, "args")
+            if graph := delegate.graph:
+                binding = delegate_args.bind(graph, args, self.values, self.known)
+                if binding is None:
+                    takes = f"{len(graph.input_ids)} inputs and {len(graph.output_ids)} outputs"
+                    what = f"{len(args)} arguments for a delegate of {takes}"
+                    raise self._error(what, table, *where, "args", kind=GraphError)
+                args = binding.args
+                if binding.output_ids != graph.output_ids:
+                    whole = replace(graph, output_ids=binding.output_ids)
+                    delegates[table["delegate_index"]] = replace(delegate, graph=whole)
+            return DelegateCall(table["delegate_index"], args)
         if kind == "MoveCall":
             self._ids(table, (table["move_from"], table["move_to"]), *where)
             return MoveCall(table["move_from"], table["move_to"])

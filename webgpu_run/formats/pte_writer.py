@@ -35,7 +35,7 @@ _SCALAR_CODES = {name: code for code, (name, _) in SCALAR_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """A file as (offset, span) parts in order, with zeros between them."""
 
     parts: tuple[tuple[int, Span], ...]
@@ -70,7 +70,7 @@ def write(path: str | os.PathLike[str], program: Program, *, header: int = 32, i
         raise
 
 
-def layout(program: Program, *, header: int = 32, inline: bool = False) -> Layout:
+def layout(program: Program, *, header: int = 32, inline: bool = False) -> FileLayout:
     """Plan a .pte file.
 
     `header` is the size of the extended header: 32, 24, or 0 for a file without segments. With `inline`, delegates
@@ -131,12 +131,12 @@ def _shift_root(body: bytes, nbytes: int) -> bytes:
     return (int.from_bytes(body[:4], "little") + nbytes).to_bytes(4, "little") + body[4:]
 
 
-def _file(body: bytes, offsets: list[int], segments: list[Span], size: int) -> Layout:
+def _file(body: bytes, offsets: list[int], segments: list[Span], size: int) -> FileLayout:
     if not segments:
-        return Layout(((0, Span.of(body)),), len(body))
+        return FileLayout(((0, Span.of(body)),), len(body))
     base = _align(len(body), SEGMENT_ALIGNMENT)
     parts = [(0, Span.of(body)), *((base + at, span) for at, span in zip(offsets, segments, strict=True))]
-    return Layout(tuple(parts), base + size)
+    return FileLayout(tuple(parts), base + size)
 
 
 def _align(value: int, alignment: int) -> int:

@@ -32,19 +32,19 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class TableSchema:
     """A set of tables and unions. `unions` lists table names by tag; tag 0 means no value."""
 
     tables: dict[str, Table]
     unions: dict[str, tuple[str, ...]]
 
 
-def parse(text: str) -> Schema:
+def parse(text: str) -> TableSchema:
     """Parse a schema in the notation described at the top of this module."""
     lines = [line.split() for line in text.strip().splitlines()]
     unions = {words[1]: ("", *words[2:]) for words in lines if words[0] == "union"}
     tables = {words[0]: _table(words, unions) for words in lines if words[0] != "union"}
-    return Schema(tables, unions)
+    return TableSchema(tables, unions)
 
 
 def _table(words: list[str], unions: dict[str, tuple[str, ...]]) -> Table:

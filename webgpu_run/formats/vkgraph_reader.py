@@ -140,7 +140,6 @@ class _Graph:
         self.root = root
         self.path = path
         self.count = len(root["values"])
-        self.empty: dict[int, RunError] = {}  # value id -> the error to raise if the empty tensor is used
 
     def read(self) -> VkGraph:
         root = self.root
@@ -160,9 +159,6 @@ class _Graph:
         self._check_ids(graph)
         self._check_lists(graph)
         self._check_order(graph)
-        used = {v for arg in {a for call in graph.chain for a in call.args[:-1]} for v in _items(graph, arg)}
-        for v in used.union(graph.input_ids, graph.output_ids) & self.empty.keys():
-            raise self.empty[v]
         return graph
 
     def _error(self, what: str, record: Record, *steps: str | int, kind: type[RunError] = GraphError) -> RunError:
@@ -197,11 +193,8 @@ class _Graph:
         if len(dims) > MAX_RANK:
             raise self._error(f"rank {len(dims)} is over {MAX_RANK}", table, *where, "dims", kind=ShapeError)
         for axis, dim in enumerate(dims):
-            if not 0 < dim < 2**31:
-                error = self._error(f"bad dim {dim}", table, *where, "dims", axis, kind=ShapeError)
-                if dim:
-                    raise error
-                self.empty[i] = error  # not raised yet: the exporter writes empty tensors for outputs that nothing uses
+            if not 0 <= dim < 2**31:
+                raise self._error(f"bad dim {dim}", table, *where, "dims", axis, kind=ShapeError)
         if nbytes_of(dims, ITEMSIZE[dtype]) > MAX_NBYTES:
             raise self._error(f"dims {list(dims)} overflow 2^63 bytes", table, *where, "dims", kind=ShapeError)
         if table["constant_id"] >= len(self.root["constants"]):

@@ -224,9 +224,23 @@ class Device:
                 self.handle.queue.write_texture(target, row, layout, (width, height, 1))
                 self._flush(row.nbytes)
 
-    def read_image(self, image: Image) -> Any:
-        """All texels of an image, by layer, then by row."""
-        width, height, layers = image.texture.size
+    def write_image(self, image: Image, data: bytes) -> None:
+        """Set the texels of the first layers: the bytes that `read_image` returned for them."""
+        width, height, _ = image.texture.size
+        pitch = width * TEXEL_BYTES[image.texture.format]
+        size, layout = pitch * height, {"bytes_per_row": pitch, "rows_per_image": height}
+        with self._errors("upload"):
+            for layer in range(len(data) // size):
+                target = {"texture": image.texture, "origin": (0, 0, layer)}
+                part = memoryview(data)[layer * size : (layer + 1) * size]
+                self.handle.queue.write_texture(target, part, layout, (width, height, 1))
+                self._flush(size)
+        image.used = max(image.used, len(data) // size)
+
+    def read_image(self, image: Image, layers: int | None = None) -> Any:
+        """The texels of the first layers of an image, or of all, by layer, then by row."""
+        width, height, most = image.texture.size
+        layers = most if layers is None else layers
         with self._errors("readback"):
             self.check()
             layout = {"bytes_per_row": width * TEXEL_BYTES[image.texture.format], "rows_per_image": height}
@@ -276,6 +290,11 @@ class Device:
         """Wait until all submitted work is done."""
         self.check()
         self.native.until()
+
+    def until(self, submission: Any) -> None:
+        """Wait until a submission is done."""
+        self.check()
+        self.native.until(submission)
 
     def zero(self, buffers: Sequence[Any]) -> None:
         """Fill buffers with zeros."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,10 @@ from .timestamps import Stamps
 
 SLOTS = 64  # most SymInts that the kernels of a graph can read; slots.wgsl declares an array of this length
 TURNS = 16  # most turns in one submission
+PART_NS = 100_000_000  # longest submission of a call that is watched
+LONG_WORK = 4e9  # a call with less work than this is one submission: it takes milliseconds on a GPU
+
+Watch = Callable[[float], None]  # takes the share of a call that is done
 
 
 @dataclass(slots=True)
@@ -91,17 +95,18 @@ class Executor:
         self._staging: dict[tuple[int, bool], list[Any]] = {}  # free staging buffers by (tensor, several turns)
         self._turns_buffer: Any = None  # slots and inputs of each turn, if a submission has several
         self._stamps = Stamps(device)
-        self.readbacks: tuple[int, ...] = self.graph.output_ids
+        self._work_per_ns = 0.0  # of the last part of a watched call; its work is in operations and eighths of a byte
+        self.tensor_outputs = tuple(v for v in self.graph.output_ids if v in self.graph.tensors)
+        self.readbacks = self.tensor_outputs
         self._skipped: frozenset[int] = frozenset()
         self._first = True
         self._is_half_done = False  # an exception ended `make_ready` while it changed the engine, commands or arena
         # An input that only SymInts are read from is not needed on the device.
-        self.device_inputs = {
-            v
-            for v in self.graph.input_ids
-            if v in self.graph.output_ids
-            or any(self.graph.nodes[i].op.out_kind != "symint" for i in self.graph.readers.get(v, ()))
-        }
+        self.device_inputs = {v for v in self.graph.input_ids if v in self.graph.tensors and self._is_needed(v)}
+
+    def _is_needed(self, v: int) -> bool:
+        nodes = [self.graph.nodes[i] for i in self.graph.readers.get(v, ())]
+        return v in self.tensor_outputs or any(node.op.out_kind != "symint" for node in nodes)
 
     def skip(self, nodes: frozenset[int]) -> None:
         """Omit these nodes from the command stream. No output that is read back may depend on them."""
@@ -286,13 +291,17 @@ class Executor:
         """Upload the live bytes of each input. 64-bit integers are narrowed to 32 bits. Inputs in `on_device` are
         skipped.
         """
-        for v, array in zip(self.graph.input_ids, inputs, strict=True):
-            if v not in self.device_inputs or v in on_device:
-                continue
-            data = np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
+        given = dict(zip(self.graph.input_ids, inputs, strict=True))
+        for v, data in self.as_stored({v: array for v, array in given.items() if v not in on_device}):
             if data.nbytes:
                 self.device.write(self.buffers[self.graph.tensors[v].root], data)
                 stats.upload_bytes += data.nbytes
+
+    def as_stored(self, inputs: Mapping[int, Array]) -> Iterator[tuple[int, Array]]:
+        """Those of the inputs that kernels read, as the device stores them."""
+        for v, array in inputs.items():
+            if v in self.device_inputs:
+                yield v, np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
 
     def write_arena(self, stats: CallStats, *, slots: bool = True) -> None:
         """Write the changed range of the arena in one piece. Without `slots`, the slot values are left for later."""
@@ -315,12 +324,39 @@ class Executor:
             self._is_stale = False
         return self._commands
 
-    def execute(self, stats: CallStats, *, timed: bool = False) -> list[Array]:
-        """Run the current plans and return the outputs at their live shapes."""
-        return self.collect(self.submit(stats, timed=timed), stats)
+    def execute(self, stats: CallStats, *, timed: bool = False, watch: Watch | None = None) -> list[Array]:
+        """Run the current plans and return the outputs at their live shapes.
 
-    def submit(self, stats: CallStats, *, timed: bool = False, turns: Sequence[Turn] = (Turn(),)) -> Ticket:
-        """Queue the current plans, once per turn. The outputs of several turns are stacked."""
+        `watch` is called now and then in a call that takes long, with the share that is done. What it raises ends the
+        call.
+        """
+        first = self._run_watched(stats, watch) if watch and not timed else 0
+        return self.collect(self.submit(stats, timed=timed, first=first), stats)
+
+    def _run_watched(self, stats: CallStats, watch: Watch) -> int:
+        """Run all but the last part of a long call, in submissions of about PART_NS. Returns where the last begins."""
+        commands = self.commands()
+        costs = np.cumsum([step.work[1] + 8 * step.work[0] for step in (c.step for c in commands)], dtype=np.float64)
+        at, done, whole = 0, 0.0, float(costs[-1]) if commands else 0.0
+        while whole > LONG_WORK:
+            goal = done + (self._work_per_ns * PART_NS if self._work_per_ns else whole / 32)
+            end = int(np.searchsorted(costs, goal)) + 1
+            if end >= len(commands):
+                break
+            start, host = time.perf_counter_ns(), host_clock()
+            self.device.until(self.device.call(((), self._recorded[at:end], ())))
+            taken = time.perf_counter_ns() - start
+            stats.wait_ns += taken
+            stats.host_ns -= host_clock() - host
+            self._work_per_ns = (float(costs[end - 1]) - done) / taken
+            at, done = end, float(costs[end - 1])
+            watch(done / whole)
+        return at
+
+    def submit(
+        self, stats: CallStats, *, timed: bool = False, turns: Sequence[Turn] = (Turn(),), first: int = 0
+    ) -> Ticket:
+        """Queue the current plans from command `first` on, once per turn. The outputs of several turns are stacked."""
         device = self.device
         commands, count = self.commands(), len(turns)
         stats.dispatches += len(commands) * count
@@ -338,7 +374,7 @@ class Executor:
         for k, (turn, before) in enumerate(zip(turns, self._write_turns(turns, stats), strict=True)):
             before += [(source(x), 0, source(target), 0, prod(live[target]) * 4) for x, target in turn.feed]
             after = [(x, 0, staging, k * nbytes, nbytes) for x, staging, nbytes in outs]
-            parts.append((before, self._recorded, after))
+            parts.append((before, self._recorded[first:] if first else self._recorded, after))
         if timed and device.timestamps:
             self._prepare_stamps(stats)
             return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), 1, commands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,15 @@ class Roofline:
             min(self.submit_us, other.submit_us),
             min(self.readback_us, other.readback_us),
         )
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> Roofline:
+        """The inverse of `as_dict`."""
+        sized = {way: {int(s): float(v) for s, v in rates.items()} for way, rates in d["read_gb_s"].items()}
+        copy = {int(s): float(v) for s, v in d["copy_gb_s"].items()}
+        f16 = None if d["f16_gflop_s"] is None else float(d["f16_gflop_s"])
+        costs = (float(d[f"{name}_us"]) for name in ("dispatch", "encode", "submit", "readback"))
+        return cls(sized, copy, float(d["uniform_gb_s"]), float(d["f32_gflop_s"]), f16, *costs)
 
     def rows(self) -> list[tuple[str, float, str]]:
         """(name, value, unit) rows for a table."""
@@ -162,7 +171,7 @@ def measure(device: Device, tell: Tell | None = None) -> Roofline:
             tell("roofline", next(done), steps)
 
     idle = min(_Lab(device, "roofline_empty", ()).batch(1, 1) for _ in range(20))
-    workgroups = (8, 32) if device.limits.software else (64, 256)
+    workgroups = _workgroups(device)
     plain = (
         workgroups[-1:] if device.limits.software else workgroups
     )  # there every size is slow and takes long to measure
@@ -194,6 +203,32 @@ def measure(device: Device, tell: Tell | None = None) -> Roofline:
     step()
     device.allocated = before  # all of it is free again
     return Roofline(reads, copy, uniform, f32, f16, *costs)
+
+
+def measure_again(device: Device, roof: Roofline, nbytes: int) -> Roofline:
+    """The roofline with the limits of a working set measured once more: its fastest way to read, and f32 arithmetic.
+
+    Called between the measurements of an op, so that both meet the same other load.
+    """
+    before = device.allocated
+    idle = min(_Lab(device, "roofline_empty", ()).batch(1, 1) for _ in range(20))
+    way, _, text = roof.memory(nbytes)[1].rpartition(", ")
+    size = next(s for s in SIZES if _size(s) == text)
+    reads, copy = {name: dict(rates) for name, rates in roof.reads.items()}, dict(roof.copy)
+    for workgroup in _workgroups(device):
+        if way in _TEXTURES:
+            rate = _texture(device, size, workgroup, _TEXTURES[way], idle)
+        else:
+            rate = _storage(device, "roofline_copy" if way == "copy" else "roofline_read", size, workgroup, idle)
+        rates = copy if way == "copy" else reads[way]
+        rates[size] = max(rates[size], rate)
+    device.allocated = before
+    return replace(roof, reads=reads, copy=copy, f32=max(roof.f32, _fma(device, "f32", idle)))
+
+
+def _workgroups(device: Device) -> tuple[int, int]:
+    """The workgroup sizes of which the faster one counts."""
+    return (8, 32) if device.limits.software else (64, 256)
 
 
 _TEXTURES: Mapping[str, Consts] = {

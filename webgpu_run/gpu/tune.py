@@ -1,5 +1,7 @@
-"""Chooses an adapter's profile (its kernel variants): measured once on a 4-bit linear, then remembered on disk.
+"""Chooses an adapter's profile (its kernel variants): measured once on 4-bit linears, then remembered on disk.
 
+For one row, each linear has weights of its own, together more than a cache holds: what is measured is reading memory,
+as in a model.
 A remembered choice belongs to an adapter, its driver, this version and the text of the kernels. If the file is missing,
 old, corrupt or can't be written, the next load measures again.
 """
@@ -11,6 +13,7 @@ import copy
 import functools
 import hashlib
 import json
+import math
 import os
 import statistics
 import time
@@ -37,12 +40,20 @@ from .callstats import CallStats
 from .device import Device, open_device
 from .executor import Executor
 
+Shape = tuple[int, int]  # k and n of a linear
+Times = dict[str, list[list[float]]]
+_Chain = tuple[VkGraph, Sequence[bytes]]
+
 DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
 ROWS = (1, 32)  # decode, and a chunk of a prefill
 _CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
 _NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
 _MAX_ENTRIES = 64  # of the file
+_SHAPES = ((2048, 2048), (2048, 8192), (8192, 2048))  # k x n of linears that follow each other in a model
+_SOFTWARE_SHAPES = ((1024, 1024),)
+_BEYOND_CACHES = 160 << 20  # bytes of weights; caches of GPUs have up to 128 MiB
+_BEYOND_CPU_CACHES = 32 << 20
 _GROUP, _LINEAR = 32, "et_vk.linear_q4gsw.default"
 
 
@@ -74,12 +85,24 @@ def tune_device(device: Device) -> None:
         if name is None:
             device.tuned = DEFAULT
             return
-        write(
-            cache_file(),
-            key_of(device.adapter),
-            {"profile": name, "ms": {k: [round(statistics.median(r), 3) for r in t] for k, t in times.items()}},
-        )
+        remember(device, name, times)
     device.limits = replace(device.limits, profile=known[name])
+
+
+def remember(device: Device, name: str, times: Times) -> None:
+    """Write the choice and the medians that led to it."""
+    medians = {k: [round(statistics.median(r), 3) for r in t] for k, t in times.items()}
+    write(cache_file(), key_of(device.adapter), {"profile": name, "of": columns(device), "ms": medians})
+
+
+def columns(device: Device) -> list[str]:
+    """What the times of `measure` are of."""
+    software = device.limits.software
+    shapes = [f"{k}x{n}" for k, n in (_SOFTWARE_SHAPES if software else _SHAPES)]
+    if not device.timestamps:
+        shapes = [" and ".join(shapes)]
+    rows = ROWS[:1] if software else ROWS
+    return [f"{count} {'row' if count == 1 else 'rows'}, {shape}" for count in rows for shape in shapes]
 
 
 def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
@@ -102,61 +125,75 @@ def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
     return best
 
 
-def measure(device: Device, profiles: Sequence[Profile]) -> dict[str, list[list[float]]]:
-    """Milliseconds of a chain of linears, by profile, number of rows and round."""
+def measure(device: Device, profiles: Sequence[Profile]) -> Times:
+    """Milliseconds of the linears of each shape, by profile, number of rows and shape, and round.
+
+    Times are the device's own where it has timestamps. Otherwise they are those of the host, for all shapes together.
+    """
     software = device.limits.software
-    size, depth = (1024, 4) if software else (2048, 16)  # large enough that profiles differ on a GPU
-    weight = np.random.default_rng(0).integers(0, 256, (size, size // 2)).astype(np.uint8)
-    scales = np.full((size // _GROUP, size), 1 / size, np.float32)
-    times: dict[str, list[list[float]]] = {p.name: [] for p in profiles}
+    shapes, beyond = (_SOFTWARE_SHAPES, _BEYOND_CPU_CACHES) if software else (_SHAPES, _BEYOND_CACHES)
+    weights = {shape: _weight(*shape) for shape in shapes}
+    repeats = math.ceil(beyond / sum(w.nbytes for w, _ in weights.values()))
+    times: Times = {p.name: [] for p in profiles}
     for rows in ROWS[:1] if software else ROWS:  # a software driver compiles a kernel for many rows for seconds
-        vk = _chain(rows, depth, weight, scales)
+        # Many rows are bound by arithmetic, not by memory.
+        chain = _chain(rows, shapes * (repeats if rows == 1 else 1), weights)
         trials: dict[str, _Trial] = {}
         for profile in profiles:
             with contextlib.suppress(RunError):  # a profile that does not compile or does not fit is not chosen
-                trials[profile.name] = _Trial(device, profile, vk, (weight, scales))
+                trials[profile.name] = _Trial(device, profile, chain, len(shapes))
         for _ in range(_ROUNDS):  # alternating, so that other load on the machine slows all of them
             for trial in trials.values():
                 trial.run()
         for name, trial in trials.items():
-            times[name].append(trial.times)
+            times[name] += trial.times
     return times
 
 
 class _Trial:
-    """A chain planned for one profile, ready to run. `times` are the milliseconds of its runs."""
+    """A chain planned for one profile, ready to run. `times` are the milliseconds of its runs, by shape."""
 
-    def __init__(self, device: Device, profile: Profile, vk: VkGraph, constants: Sequence[Array]) -> None:
+    def __init__(self, device: Device, profile: Profile, chain: _Chain, shapes: int) -> None:
         other = copy.copy(device)  # shares the pipelines, but plans for another profile
         other.limits = replace(device.limits, profile=profile)
-        engine = Engine(Graph(vk, lambda i: Span.of(constants[i].tobytes())), other.limits)
-        self.executor, self.stats = Executor(engine, other), CallStats()
-        self.times: list[float] = []
+        vk, constants = chain
+        engine = Engine(Graph(vk, lambda i: Span.of(constants[i])), other.limits)
+        self.executor = Executor(engine, other)
+        self.times: list[list[float]] = [[] for _ in range(shapes if device.timestamps else 1)]
         x = vk.values[vk.input_ids[0]]
         assert isinstance(x, VkTensor)
-        self.executor.make_ready([np.ones(x.dims, np.float32)], self.stats)
-        self.executor.execute(self.stats)  # the first run is slower
+        self.executor.make_ready([np.ones(x.dims, np.float32)], CallStats())
+        self.executor.execute(CallStats())  # the first run is slower
 
     def run(self) -> None:
-        start = time.perf_counter()
-        self.executor.execute(self.stats)
-        self.times.append((time.perf_counter() - start) * 1e3)
+        stats, start = CallStats(), time.perf_counter()
+        self.executor.execute(stats, timed=True)
+        if len(self.times) == 1:
+            self.times[0].append((time.perf_counter() - start) * 1e3)
+            return
+        for i, times in enumerate(self.times):
+            times.append(sum(d.gpu_ns for d in stats.timed if d.node % len(self.times) == i) / 1e6)
 
 
-def _chain(rows: int, depth: int, weight: Array, scales: Array) -> VkGraph:
-    """One square linear, repeated, so that a run takes longer than its submission."""
-    n = weight.shape[0]
-    fixed = (
-        VkTensor("uint8", weight.shape, constant_id=0),
-        VkTensor("float32", scales.shape, constant_id=1),
-        _GROUP,
-        None,
-    )
-    values = (*fixed, *(VkTensor("float32", (1, rows, n)) for _ in range(depth + 1)))
-    first = len(fixed)
-    calls = tuple(OperatorCall(i, _LINEAR, (first + i, 0, 1, 2, 3, first + i + 1)) for i in range(depth))
-    constants = (Constant(weight.nbytes, key="w"), Constant(scales.nbytes, key="s"))
-    return VkGraph("0", calls, values, (first,), (first + depth,), constants)
+def _weight(k: int, n: int) -> tuple[Array, Array]:
+    weight = np.random.default_rng(0).integers(0, 256, (n, k // 2)).astype(np.uint8)
+    return weight, np.full((k // _GROUP, n), 1 / k, np.float32)
+
+
+def _chain(rows: int, shapes: Sequence[Shape], weights: Mapping[Shape, tuple[Array, Array]]) -> _Chain:
+    """Linears one after the other. Each has weights of its own, though those of one shape have the same content."""
+    values: list[Any] = [_GROUP, None, VkTensor("float32", (1, rows, shapes[0][0]))]
+    calls: list[OperatorCall] = []
+    constants: list[bytes] = []
+    for shape in shapes:
+        x, first = len(values) - 1, len(values)
+        for array in weights[shape]:
+            values.append(VkTensor(str(array.dtype), array.shape, constant_id=len(constants)))
+            constants.append(array.tobytes())
+        values.append(VkTensor("float32", (1, rows, shape[1])))
+        calls.append(OperatorCall(len(calls), _LINEAR, (x, first, first + 1, 0, 1, first + 2)))
+    kept = tuple(Constant(len(data), key=str(i)) for i, data in enumerate(constants))
+    return VkGraph("0", tuple(calls), tuple(values), (2,), (len(values) - 1,), kept), constants
 
 
 # -- on disk -----------------------------------------------------------------------------------------------------------

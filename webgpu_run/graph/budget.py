@@ -89,36 +89,42 @@ def _stored(graph: Graph, node: Node, name: str) -> Hashable:
 
 def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:
     """Refuse a model that this adapter cannot hold, and say by how much."""
+    for problem in problems(engines, limits, max_buffer):
+        raise ShapeError(problem)
+
+
+def problems(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> Iterator[str]:
+    """Every limit of the adapter that a model exceeds, with what exceeds it and by how much."""
     total: dict[str, int] = {}
     for engine in engines:
         sizes = activation_sizes(engine)
         for node, plan in zip(engine.graph.nodes, engine.plans, strict=True):
             for step in plan.steps:
-                _check_workgroup(node, step, limits)
+                yield from _workgroup_problems(node, step, limits)
                 for name, v, nbytes, bound in _bound(engine.graph, node, step, sizes):
                     dims = list(engine.graph.tensors[v].max_dims)
                     what = f"{node.op.name} (node {node.index}): {name} has dims {dims}, {nbytes:,} bytes"
                     if nbytes > max_buffer:
-                        raise ShapeError(f"{what}; the adapter's largest buffer is {max_buffer:,}")
-                    if bound > limits.max_binding:
-                        raise ShapeError(f"{what}; the adapter binds at most {limits.max_binding:,}")
+                        yield f"{what}; the adapter's largest buffer is {max_buffer:,}"
+                    elif bound > limits.max_binding:
+                        yield f"{what}; the adapter binds at most {limits.max_binding:,}"
         for what, nbytes in needed(engine, limits).items():
             total[what] = total.get(what, 0) + nbytes
     have = available() if limits.software else None
     need = sum(total.values())
     if have is not None and need > have:
         parts = ", ".join(f"{what} {nbytes:,}" for what, nbytes in total.items())
-        raise ShapeError(f"the model needs {need:,} bytes ({parts}), {have:,} are available")
+        yield f"the model needs {need:,} bytes ({parts}), {have:,} are available"
 
 
-def _check_workgroup(node: Node, step: Step, limits: Limits) -> None:
-    """Refuse a workgroup over the limits, because drivers may accept it and fail later."""
+def _workgroup_problems(node: Node, step: Step, limits: Limits) -> Iterator[str]:
+    """Limits that a workgroup exceeds; drivers may accept it and fail later."""
     count, shared = wgsl.load(step.kernel).workgroup(step.consts)
     what = f"{node.op.name} (node {node.index}): kernel {step.kernel}"
     if count > limits.max_invocations:
-        raise ShapeError(f"{what} runs {count} invocations a workgroup, the adapter takes {limits.max_invocations}")
+        yield f"{what} runs {count} invocations a workgroup, the adapter takes {limits.max_invocations}"
     if shared > limits.max_workgroup_bytes:
-        raise ShapeError(f"{what} shares {shared:,} bytes a workgroup, the adapter has {limits.max_workgroup_bytes:,}")
+        yield f"{what} shares {shared:,} bytes a workgroup, the adapter has {limits.max_workgroup_bytes:,}"
 
 
 def _bound(graph: Graph, node: Node, step: Step, sizes: Mapping[int, int]) -> Iterator[tuple[str, int, int, int]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ..formats.vkgraph import OperatorCall
 from ..ops.spec import load_all
 
 
-class Ref(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ref:
     """A value of a graph, by its id."""
 
     id: int

@@ -89,7 +89,7 @@ class Graph:
     def __init__(self, vk: VkGraph, const_data: Callable[[int], Span]) -> None:
         self.vk = vk
         self.const_data = const_data
-        self.input_ids, self.output_ids = vk.input_ids, vk.output_ids
+        self.input_ids, self.output_ids = vk.input_ids, vk.output_ids  # tensors and SymInts
         registry = load_all()
         unknown = Counter(call.name for call in vk.chain if call.name not in registry)
         if unknown:
@@ -104,8 +104,9 @@ class Graph:
                     raise ShapeError(f"value {i} has dims {list(value.dims)}, over {MAX_ELEMENTS:,} elements")
                 self.tensors[i] = GraphTensor(i, value.dtype, value.dims, i, value.constant_id)
         for v in (*vk.input_ids, *vk.output_ids):
-            if v not in self.tensors:
-                raise UnsupportedError(f"{self.name(v)} of the graph is {_kind(vk.values[v])}, expected a tensor")
+            if v not in self.tensors and not isinstance(vk.values[v], SymInt):
+                what = f"{self.name(v)} of the graph is {_kind(vk.values[v])}"
+                raise UnsupportedError(f"{what}, expected a tensor or a SymInt")
         self.slots: dict[int, int] = {}  # SymInt value id -> slot
         self.fixed_slots: dict[int, int] = {}  # constant number -> slot
         self._keys: dict[Any, int] = {}
@@ -171,6 +172,8 @@ class Graph:
                 if param.constant and not self.is_constant(vid):
                     raise bad(f"argument {param.name} is computed, but it must be a constant")
                 tensors[param.name] = vid
+                if op.pack and param.role == "weight" and not self.is_constant(vid):
+                    attrs["computed"] = True  # so it can't be packed
                 if param.mutable:
                     root = self.tensors[self.tensors[vid].root]
                     self.tensors[root.id] = GraphTensor(
@@ -183,11 +186,10 @@ class Graph:
                     raise bad(f"argument {param.name} is {_kind(value)}, expected a list of tensors")
                 attrs[param.name] = tuple(values[v] is not None for v in value.items)
                 tensors |= {f"{param.name}{i}": v for i, v in enumerate(value.items) if values[v] is not None}
-            elif param.kind in ("sym", "slot") and isinstance(value, SymInt):
-                if param.kind == "sym":
-                    syms[param.name] = vid
-                else:
-                    slots[param.name] = self._slot(vid)
+            elif param.kind == "slot" and isinstance(value, SymInt):
+                slots[param.name] = self._slot(vid)
+            elif param.kind in ("sym", "scalar") and isinstance(value, SymInt):
+                syms[param.name] = vid
             elif param.kind == "slot" and isinstance(value, int | float):
                 slots[param.name] = self._fixed_slot(int(value))
                 attrs[param.name] = int(value)
@@ -252,6 +254,8 @@ def _attribute(
 ) -> Any:
     """A scalar or list argument as its parameter wants it; exporters mix ints, floats and bools."""
     number = isinstance(value, bool | int | float)
+    if kind == "scalar" and number:
+        return value if isinstance(value, float) else int(value)  # type: ignore[arg-type]
     if kind in ("int", "sym") and isinstance(value, int):
         return int(value)
     if kind in ("int", "sym") and (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):

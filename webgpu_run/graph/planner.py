@@ -19,6 +19,7 @@ from ..ops.spec import Args
 from ..shapes import Array, Dims
 from .boundary import PROVOKED, graph_error
 from .graph import Graph, Node, Sym
+from .largest import largest_syms
 
 MAX_DISPATCHES = 100_000  # in all plans of a graph
 
@@ -52,12 +53,14 @@ class Engine:
         self._data_nodes = [n.index for n in graph.nodes if n.op.reads_data and self._source(n) in self._inputs]
         self.only_slots = not any(graph.readers.get(graph.nodes[i].outs[0]) for i in self._data_nodes)
         self._declared = {v: t.max_dims for v, t in graph.tensors.items()}
+        self._largest = largest_syms(graph)
         self.build()
 
     def build(self) -> None:
         """Plan every node at its largest shapes, as if no call had been made."""
         graph = self.graph
-        self.live, self.syms, self.plans, self._unchecked = dict(self._declared), {}, [], True
+        self.live, self.plans, self._bounds_unchecked = dict(self._declared), [], True
+        self.syms = {v: self._largest.get(v, 0) for v in graph.input_ids if v not in graph.tensors}
         first = self._walk({}, {}, dict.fromkeys(range(len(graph.nodes))))
         self.plans = [first.plans[i] for i in range(len(graph.nodes))]
         self.live.update(first.dims)
@@ -70,28 +73,36 @@ class Engine:
         if len(inputs) != len(graph.input_ids):
             raise ShapeError(f"{len(inputs)} inputs given, the graph takes {len(graph.input_ids)}")
         dims: dict[int, Dims] = {}
+        syms: dict[int, int] = {}
         dirty: dict[int, None] = {}
         data: dict[int, Array] = {}
         for i, (v, array) in enumerate(zip(graph.input_ids, inputs, strict=True)):
             new = array.shape
+            if v in self.syms:
+                if array.size != 1 or array.dtype.kind not in "iub":
+                    raise ShapeError(f"input {i} is {array.dtype} {list(new)}, the graph takes one integer")
+                if self.syms[v] != int(array.item()):
+                    syms[v] = int(array.item())
+                    dirty.update(dict.fromkeys(graph.readers.get(v, ())))
+                continue
             data[v] = array
             if new != self.live[v]:
                 self._check_live(v, new, f"input {i}")
                 dims[v] = new
                 dirty.update(dict.fromkeys(graph.readers.get(v, ())))
-        if not dims and self.only_slots:
+        if not dims and not syms and self.only_slots:
             delta = self._move(data)
         else:
             dirty.update(dict.fromkeys(self._data_nodes))
-            delta = self._walk(dims, data, dirty)
+            delta = self._walk(dims, data, dirty, syms)
         self._check_bounds(delta)
         if prepare:
             prepare(delta)
         self._bounds_unchecked = False
         self.live.update(delta.dims)
         self.syms.update(delta.syms)
-        for v, value in delta.syms.items():
-            self.plans[self._symint_nodes[v]] = Plan(sym=value)
+        for v in delta.syms.keys() & self._symint_nodes.keys():
+            self.plans[self._symint_nodes[v]] = Plan(sym=delta.syms[v])
         for i, plan in delta.plans.items():
             self.plans[i] = plan
         if delta.plans:
@@ -145,7 +156,10 @@ class Engine:
 
     def _plan(self, node: Node, args: Args, data: Mapping[int, Array]) -> Plan:
         if node.op.reads_data:
-            args.attrs = {**args.attrs, "data": self._data(node, args[node.op.reads_data], data)}
+            values = self._data(node, args[node.op.reads_data], data)
+            if values is None:  # at build, when there is no call yet
+                return Plan(sym=self._largest.get(node.outs[0], 0))
+            args.attrs = {**args.attrs, "data": values}
         if node.op.alias:
             args.attrs = {**args.attrs, "aliased": self.graph.tensors[node.outs[0]].root != node.outs[0]}
         try:
@@ -177,9 +191,15 @@ class Engine:
             return self.graph.constant(v).reshape(dims)
         return data[v].reshape(dims) if v in data else None
 
-    def _walk(self, dims: dict[int, Dims], data: Mapping[int, Array], dirty: Mapping[int, None]) -> Delta:
+    def _walk(
+        self,
+        dims: dict[int, Dims],
+        data: Mapping[int, Array],
+        dirty: Mapping[int, None],
+        syms: Mapping[int, int] = MappingProxyType({}),
+    ) -> Delta:
         """Plan every dirty node once, in execution order, and the nodes that read what changed."""
-        graph, dims, syms = self.graph, dict(dims), dict[int, int]()
+        graph, dims, syms = self.graph, dict(dims), dict(syms)
         heap = sorted(dirty)
         queued = set(heap)
         plans: dict[int, Plan] = {}

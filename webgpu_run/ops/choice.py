@@ -8,6 +8,7 @@ logits. A logit is represented by its distance `t` below the largest one, in ste
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,6 +18,9 @@ STEPS = 1 << 19  # per octave (a factor of 2 in probability)
 FAR = (1 << 24) - 1  # 32 octaves below the largest: never chosen
 WHOLE = 1 << 31  # a top-p of 1
 WORDS = 5  # what a draw takes: steps a unit of logit (as f32), last t of min-p, top-k, top-p of WHOLE, the draw of 2^32
+RECENT = 64  # ids in a list of recent tokens are padded to a multiple of this, so that plans rarely change
+MOST_RECENT = 1024
+MOST_WORDS = WORDS + 2 + MOST_RECENT
 NOTHING = (1 << 31) - 1  # instead of an id, where the largest logit is not finite
 
 
@@ -43,9 +47,40 @@ def draw_words(temp: float, top_k: int, top_p: float, min_p: float, seed: int, i
     return np.asarray(made, np.uint32).view(np.int32)
 
 
+def repeat_words(penalty: float, recent: Iterable[int]) -> Array:
+    """What lowers the logits of recent tokens: the penalty, its inverse and the ids, each once, padded with -1.
+
+    These words follow those of a draw, if there are any.
+    """
+    factors = np.asarray((penalty, 1 / penalty), np.float32).view(np.int32)
+    ids = np.unique(np.fromiter(recent, np.int32))
+    return np.concatenate((factors, ids, np.full(-len(ids) % RECENT or RECENT * (not len(ids)), -1, np.int32)))
+
+
+def parts_of(size: int) -> tuple[int, int]:
+    """Of so many words: how many are a draw's, and how many are recent ids."""
+    recent = size // RECENT * RECENT
+    return (size - recent) // WORDS * WORDS, recent
+
+
+def lowered(row: Array, words: Array) -> Array:
+    """The logits with those of recent tokens lowered. Products are rounded alike everywhere, quotients are not."""
+    draw, recent = parts_of(words.size)
+    if not recent:
+        return row
+    penalty, inverse = words[draw : draw + 2].view(np.float32)
+    ids = words[draw + 2 :]
+    ids = ids[(ids >= 0) & (ids < row.size)]
+    row = row.copy()
+    with np.errstate(over="ignore"):
+        row[ids] *= np.where(row[ids] > 0, inverse, penalty)
+    return row
+
+
 def choose(logits: Array, words: Array) -> int:
     """The id that `words` choose, or NOTHING where there is NaN or the largest logit is not finite."""
-    row = np.asarray(logits, np.float32).reshape(-1)
+    row = lowered(np.asarray(logits, np.float32).reshape(-1), words)
+    words = words[: parts_of(words.size)[0]]
     if not np.isfinite(row.max()):
         return NOTHING
     if not words.size:

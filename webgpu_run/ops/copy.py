@@ -60,14 +60,16 @@ def same(a: Args, t: Mapping[str, Array]) -> list[Array]:
     return [t["x"]]
 
 
-@op(
-    "et_vk.prepack.default",
-    "x/any -> out/x",
-    alias="x",
-    reference=same,
-)
-@op("aten.clone.default aten.alias_copy.default", "x/any _ -> out/x", alias="x", reference=same)
+@op("et_vk.prepack.default aten.alias_copy.default", "x/any -> out/x", alias="x", reference=same)
+@op("aten.clone.default", "x/any _ -> out/x", alias="x", reference=same)
+@op("dim_order_ops._clone_dim_order.default", "x/any _ _ -> out/x", alias="x", reference=same)
 def clone(a: Args, limits: Limits) -> Plan:
+    return copied(a, a["x"], limits)
+
+
+@op("aten.copy.default", "_ x/any _ -> out/x", alias="x", reference=same, cases=(Case({"x": (5, 3)}),))
+def copy(a: Args, limits: Limits) -> Plan:
+    """The second argument, in place of the first; the exporter delegates it only if both have the same dims."""
     return copied(a, a["x"], limits)
 
 
@@ -130,7 +132,7 @@ def slice_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 @op(
-    "aten.slice_copy.Tensor",
+    "aten.slice_copy.Tensor aten.slice.Tensor",
     "x/any dim:int start:sym end:sym step:int -> out/x",
     reference=slice_reference,
     cases=(
@@ -151,7 +153,7 @@ def slice_copy(a: Args, limits: Limits) -> Plan:
 
 
 @op(
-    "aten.select_copy.int",
+    "aten.select_copy.int aten.select.int",
     "x/any dim:int index:sym -> out/x",
     reference=lambda a, t: [t["x"].take(a.int("index"), a.int("dim"))],
     cases=(
@@ -177,7 +179,7 @@ def select_copy(a: Args, limits: Limits) -> Plan:
 
 
 @op(
-    "aten.permute_copy.default",
+    "aten.permute_copy.default aten.permute.default",
     "x/any order:ints -> out/x",
     reference=lambda a, t: [t["x"].transpose(a.attrs["order"])],
     cases=(Case({"x": (3, 5, 7)}, {"order": (2, 0, 1)}, ({"x": (2, 5, 1)},)),),
@@ -191,6 +193,21 @@ def permute_copy(a: Args, limits: Limits) -> Plan:
     if not prod(out):
         return Plan((out,), (), "empty")
     return Plan((out,), (copy_step(out, tuple(strides[d] for d in order), strides_of(out), limits),), "strided")
+
+
+@op(
+    "aten.t_copy.default",
+    "x/any -> out/x",
+    reference=lambda a, t: [t["x"].T],
+    cases=(Case({"x": (13, 5)}, live=({"x": (1, 5)}, {"x": (7, 3)})), Case({"x": (3,)})),
+)
+def t_copy(a: Args, limits: Limits) -> Plan:
+    x = a["x"]
+    need(len(x) <= 2, f"{list(x)} has more than two dims")
+    out = x[::-1]
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    return Plan((out,), (copy_step(out, strides_of(x)[::-1], strides_of(out), limits),), "strided")
 
 
 @op(

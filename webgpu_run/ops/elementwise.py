@@ -66,12 +66,21 @@ unary("aten.sigmoid.default", "1 / (1 + exp(-x))", lambda x: 1 / (1 + np.exp(-x)
 unary(  # beyond 15 some drivers compute inf / inf
     "aten.tanh.default", "tanh(select(x, sign(x) * BOTH_T(15), abs(x) > BOTH_T(15)))", np.tanh
 )
-unary("aten.relu.default", "select(x, BOTH_T(0), x < BOTH_T(0))", lambda x: np.maximum(x, 0), NUMBERS)
+_RELU = "select(x, BOTH_T(0), x < BOTH_T(0))"
+unary("aten.relu.default", _RELU, lambda x: np.maximum(x, 0), NUMBERS)
 unary(
     "aten.hardswish.default",
     "x * clamp(x + BOTH_T(3), BOTH_T(0), BOTH_T(6)) / BOTH_T(6)",
     lambda x: x * np.clip(x + 3, 0, 6) / 6,
 )
+unary(
+    "aten.hardsigmoid.default",
+    "select(clamp(x + BOTH_T(3), BOTH_T(0), BOTH_T(6)) / BOTH_T(6), x, !(x == x))",  # clamp alone may lose a NaN
+    lambda x: np.clip(x + 3, 0, 6) / 6,
+)
+unary("aten.relu6.default", f"select({_RELU}, BOTH_T(6), x > BOTH_T(6))", lambda x: np.clip(x, 0, 6), NUMBERS)
+unary("aten.log10.default", "log2(x) * 0.30102999566", np.log10, make=positive)
+unary("aten.tan.default", "tan(x)", np.tan)
 unary("aten.rsqrt.default", "inverseSqrt(x)", lambda x: 1 / np.sqrt(x), make=positive)
 unary("aten.sqrt.default", "sqrt(x)", np.sqrt, make=positive)
 unary("aten.log.default", "log(x)", np.log, make=positive)

@@ -1,4 +1,4 @@
-"""Rows of a table picked by index: aten.embedding, aten.index on one dim, aten.index_select."""
+"""Rows of a table picked by index: aten.embedding, aten.index on one dim, aten.index_select. Elements: aten.gather."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..shapes import Array, Dims, ceil_div, prod, wrap
+from ..shapes import Array, Dims, ceil_div, prod, strides_of, wrap
+from .copy import pad8
 from .limits import Limits
 from .plan import Plan, Step, Window, fold, need, row_parts, unsupported
 from .spec import Args, Case, Packed, op
@@ -127,3 +128,58 @@ def index(a: Args, limits: Limits) -> Plan:
 def index_select(a: Args, limits: Limits) -> Plan:
     need(len(a["index"]) <= 1, f"the index has dims {list(a['index'])}, expected one")
     return rows_plan(a["table"], a["index"], limits, a.int("dim"))
+
+
+def take_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    at = t["at"]
+    along = wrap(a.int("dim"), at.ndim)
+    within = t["x"][tuple(slice(None if i == along else n) for i, n in enumerate(at.shape))]
+    return [np.take_along_axis(within, at, a.int("dim")) if at.ndim else t["x"]]
+
+
+def make_places(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    size = a["x"][a.int("dim")] if a["x"] else 1
+    return {"at": rng.integers(0, size, a["at"]).astype(np.int32)}
+
+
+@op(
+    "aten.gather.default",
+    "x/any dim:int at/int _ -> out/x",
+    reference=take_reference,
+    make=make_places,
+    cases=(
+        Case(
+            {"x": (3, 11, 7), "at": (3, 5, 7)},
+            {"dim": 1},
+            ({"at": (3, 1, 7)}, {"at": (2, 5, 3)}, {"x": (2, 11, 7), "at": (1, 4, 7)}),
+            {"at": "int32"},
+        ),
+        Case({"x": (5, 13), "at": (4, 13)}, {"dim": -1}, ({"x": (5, 7)}, {"at": (1, 2)}), {"at": "int32"}),
+        Case({"x": (), "at": ()}, {"dim": 0}, dtypes={"at": "int32"}),
+    ),
+)
+def take(a: Args, limits: Limits) -> Plan:
+    """x with the index in place of the coordinate along the dim; an index outside that dim reads its last element."""
+    x, out, rank = a["x"], a["at"], len(a["x"])
+    dim = wrap(a.int("dim"), rank)
+    fits = len(out) == rank and all(n <= m for i, (n, m) in enumerate(zip(out, x, strict=True)) if i != dim)
+    need(fits, f"{list(x)} has no place for each index of {list(out)} along dim {dim}")
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    size, strides = (x[dim], strides_of(x)) if rank else (1, ())
+    need(size > 0, f"dim {dim} of {list(x)} is empty")
+    step = Step(
+        "gather",
+        (
+            ("count", prod(out)),
+            ("rank", rank),
+            ("size", size),
+            ("step", strides[dim] if rank else 0),
+            ("dims", pad8(out, 1)),
+            ("strides", pad8(tuple(0 if i == dim else s for i, s in enumerate(strides)), 0)),
+        ),
+        fold(ceil_div(prod(out), WG), limits, f"{prod(out)} elements"),
+        (("WG", WG),),
+        work=(12 * prod(out), 0),
+    )
+    return Plan((out,), (step,), "lanes")

@@ -1,4 +1,4 @@
-"""aten.linear, bmm, mm and addmm in f32: one invocation per output."""
+"""aten.linear, bmm, mm and addmm in f32: an invocation computes a few rows of a few columns."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..shapes import Array, broadcast, broadcast_strides, ceil_div, prod, rows_of
+from ..shapes import Array, Dims, broadcast, broadcast_strides, ceil_div, prod, rows_of
 from .limits import Limits
 from .plan import Plan, Step, Window, fold, need, row_parts
 from .spec import Args, Case, op
 
 WG = 64
+
+
+def rows_per_lane(m: int, limits: Limits) -> int:
+    """Software adapters have no use for many invocations, but loads are slow there, and larger blocks need fewer."""
+    return 1 if m == 1 else 8 if limits.profile.images and m > 4 else 4
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -38,18 +43,17 @@ def linear(a: Args, limits: Limits) -> Plan:
     if not m:
         return Plan((out,), (), "empty")
     vec4 = k % 4 == 0
-    rows = 1 if m == 1 else 4
+    rows, across = rows_per_lane(m, limits), 4 if limits.profile.images else 1
     steps = []
     for first, cols in row_parts(n, 4 * k, limits):  # several parts if the weight is too large to bind at once
         steps.append(
             Step(
                 "linear_vec4" if vec4 else "linear",
                 (("m", m), ("n", n), ("k", k // 4 if vec4 else k), ("first", first), ("cols", cols)),
-                fold(ceil_div(cols * ceil_div(m, rows), WG), limits, f"{m} x {cols} outputs"),
-                (("WG", WG), ("ROWS", rows), ("BIAS", int("bias" in a))),
+                fold(ceil_div(ceil_div(cols, across) * ceil_div(m, rows), WG), limits, f"{m} x {cols} outputs"),
+                (("WG", WG), ("ROWS", rows), ("COLS", across), ("BIAS", int("bias" in a))),
                 () if cols == n else (("w", Window(first * 4 * k, cols * 4 * k)),),
-                () if "bias" in a else (("bias", "x"),),
-                (4 * (m * k + cols * k + m * cols), 2 * m * cols * k),
+                work=(4 * (m * k + cols * k + m * cols), 2 * m * cols * k),
             )
         )
     parts = f" in {len(steps)} parts" if len(steps) > 1 else ""
@@ -71,13 +75,25 @@ def linear(a: Args, limits: Limits) -> Plan:
 def bmm(a: Args, limits: Limits) -> Plan:
     x, y = a["a"], a["b"]
     need(x[-1] == y[-2] and x[:-2] == y[:-2], f"{list(x)} can't be multiplied by {list(y)}")
-    out = (*x[:-1], y[-1])
-    count = prod(out)
+    return _product(x, y, limits)
+
+
+def _product(x: Dims, y: Dims, limits: Limits, **added: float) -> Plan:
+    """x y, with `added` the uniforms for what is added to it."""
+    out, m, n, k = (*x[:-1], y[-1]), x[-2], y[-1], x[-1]
+    count, batches = prod(out), prod(x[:-2])
     if not count:
         return Plan((out,), (), "empty")
-    params = (("count", count), ("m", x[-2]), ("n", y[-1]), ("k", x[-1]))
-    step = Step("bmm", params, fold(ceil_div(count, WG), limits), (("WG", WG),), work=(4 * count, 2 * count * x[-1]))
-    return Plan((out,), (step,), "naive")
+    rows = rows_per_lane(m, limits)
+    uniforms = {"row": 0, "col": 0, "beta": 0.0, "alpha": 1.0} | added
+    step = Step(
+        "matmul",
+        (("batches", batches), ("m", m), ("n", n), ("k", k), *uniforms.items()),
+        fold(ceil_div(batches * ceil_div(m, rows) * ceil_div(n, 4), WG), limits, f"{count} outputs"),
+        (("WG", WG), ("ROWS", rows), ("ADDED", int(bool(added))), ("VEC", int(n % 4 == 0))),
+        work=(4 * (prod(x) + prod(y) + count), 2 * count * k),
+    )
+    return Plan((out,), (step,), "blocks")
 
 
 def addmm_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -99,18 +115,5 @@ def addmm(a: Args, limits: Limits) -> Plan:
     need(len(x) == len(y) == 2 and x[1] == y[0], f"{list(x)} can't be multiplied by {list(y)}")
     out = (x[0], y[1])
     need(broadcast(c, out) == out, f"{list(c)} can't be added to {list(out)}")
-    count = prod(out)
-    if not count:
-        return Plan((out,), (), "empty")
     row, col = broadcast_strides(c, out)
-    params = (
-        ("count", count),
-        ("n", y[1]),
-        ("k", x[1]),
-        ("row", row),
-        ("col", col),
-        ("beta", a.num("beta", 1.0)),
-        ("alpha", a.num("alpha", 1.0)),
-    )
-    step = Step("addmm", params, fold(ceil_div(count, WG), limits), (("WG", WG),), work=(8 * count, 2 * count * x[1]))
-    return Plan((out,), (step,), "naive")
+    return _product(x, y, limits, row=row, col=col, beta=a.num("beta", 1.0), alpha=a.num("alpha", 1.0))

@@ -73,7 +73,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
 
 
 @op(
-    "et_vk.linear_q4gsw.default",
+    "et_vk.linear_q4gsw.default et_vk.q4gsw_linear.default",
     "x w!:weight/q4 scales!:scales group:int bias?!:bias -> out",
     reference=reference,
     pack=pack,

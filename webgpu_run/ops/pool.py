@@ -93,22 +93,40 @@ def max_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
         xs = [v for k in range(kw) if 0 <= (v := ox * sx - px + k * dx) < width]
         block = x[..., ys, :][..., xs].reshape(*out[:-2], -1)
         flat = np.array([y * width + v for y in ys for v in xs])
-        values[..., oy, ox], places[..., oy, ox] = block.max(-1), flat[block.argmax(-1)]
+        last_nan = block.shape[-1] - 1 - np.isnan(block[..., ::-1]).argmax(-1)
+        best = np.where(np.isnan(block).any(-1), last_nan, block.argmax(-1))
+        values[..., oy, ox], places[..., oy, ox] = block.max(-1), flat[best]
     return [values, places]
 
 
 _MAX = {"kernel": (3, 2), "stride": (2,), "padding": (1, 0), "dilation": (1, 2), "ceil": False}
 
 
+_MAX_CASES = (Case({"x": (2, 3, 6, 7)}, _MAX, ({"x": (1, 3, 4, 5)},), {"index": "int32"}),)
+
+
 @op(
     "aten.max_pool2d_with_indices.default",
     "x kernel:ints stride:ints padding:ints dilation:ints ceil:bool -> [out,index/int32]",
     reference=max_reference,
-    cases=(Case({"x": (2, 3, 6, 7)}, _MAX, ({"x": (1, 3, 4, 5)},), {"index": "int32"}),),
+    cases=_MAX_CASES,
 )
-def max_pool2d(a: Args, limits: Limits) -> Plan:
+def max_pool2d_with_indices(a: Args, limits: Limits) -> Plan:
     """The largest values, and the index of each in its plane."""
     out, by = _pooled(a)
     if not prod(out):
         return Plan((out, out), (), "empty")
-    return Plan((out, out), (lanes("max_pool2d", prod(out), _window(a, out, by), limits),), "lanes")
+    return Plan((out, out), (lanes("max_pool2d", prod(out), _window(a, out, by), limits, INDEX=1),), "lanes")
+
+
+@op(
+    "aten.max_pool2d.default",
+    "x kernel:ints stride:ints padding:ints dilation:ints ceil:bool -> out",
+    reference=lambda a, t: max_reference(a, t)[:1],
+    cases=_MAX_CASES,
+)
+def max_pool2d(a: Args, limits: Limits) -> Plan:
+    out, by = _pooled(a)
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    return Plan((out,), (lanes("max_pool2d", prod(out), _window(a, out, by), limits, INDEX=0),), "lanes")

@@ -1,4 +1,4 @@
-"""et_vk.q8ta_*: ops on int8 tensors, each with one scale and zero point; linears with int8 activations and weights."""
+"""et_vk.q8ta_*: elementwise ops on int8 tensors, each with one scale and zero point."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..shapes import Array, align, ceil_div, prod, rows_of
+from ..shapes import Array, prod
 from .expression import binary_plan, unary_step
 from .limits import Limits
-from .plan import Plan, Step, fold, need
+from .plan import Plan, Step, need
 from .rearrange import pixel_shuffle, shuffle_reference
-from .spec import Args, Case, Packed, Resource, op
+from .spec import Args, Case, Resource, op
 
-WG = 64
 _BYTES = {"x": "int8", "out": "int8"}
 _SCALES = {"scale": 0.05, "zero": -3, "out_scale": 0.08, "out_zero": 5}
 
@@ -29,7 +28,8 @@ def _real(x: Array, scale: float, zero: int) -> Array:
     return real
 
 
-def _steps(x: Array, inverse: float, zero: int) -> Array:
+def stepped(x: Array, inverse: float, zero: int) -> Array:
+    """x in steps of 8 bits."""
     steps: Array = np.clip(np.rint(x * np.float32(inverse)) + zero, -128, 127).astype(np.int32)
     return steps
 
@@ -49,7 +49,7 @@ def _requantize(a: Args, limits: Limits, inverse: float, *, relu: bool = False) 
 
 def relu_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     x = np.maximum(_real(t["x"], a.num("scale"), a.int("zero")), 0)
-    return [_steps(x, 1 / a.num("out_scale"), a.int("out_zero"))]
+    return [stepped(x, 1 / a.num("out_scale"), a.int("out_zero"))]
 
 
 @op(
@@ -71,7 +71,7 @@ def q8ta_relu(a: Args, limits: Limits) -> Plan:
 
 def add_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     x, y = (_real(t[n], a.num(f"{n}_scale"), a.int(f"{n}_zero")) for n in "ab")
-    return [_steps(x + np.float32(a.num("alpha")) * y, 1 / a.num("out_scale"), a.int("out_zero"))]
+    return [stepped(x + np.float32(a.num("alpha")) * y, 1 / a.num("out_scale"), a.int("out_zero"))]
 
 
 @op(
@@ -99,7 +99,7 @@ def add(a: Args, limits: Limits) -> Plan:
 
 def shuffled_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     x = _real(shuffle_reference(a, t)[0], a.num("scale"), a.int("zero"))
-    return [_steps(x, a.num("inverse"), a.int("out_zero"))]
+    return [stepped(x, a.num("inverse"), a.int("out_zero"))]
 
 
 @op(
@@ -126,54 +126,3 @@ def shuffle(a: Args, limits: Limits) -> Plan:
     first = replace(moved.steps[0], rename=(("out", "moved"),))
     last = replace(_requantize(a, limits, a.num("inverse")), rename=(("x", "moved"),))
     return Plan(moved.outs, (first, last), "strided")
-
-
-def linear_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    x = t["x"].astype(np.int64) - a.int("zero")
-    out = (x @ t["w"].astype(np.int64).T) * (a.num("scale") * t["scales"].astype(np.float64)[: a["w"][0]])
-    return [out + t["bias"].astype(np.float64)[: out.shape[-1]] if "bias" in a else out]
-
-
-def linear_pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
-    """Each row of the weight in whole words, padded with zeros."""
-    n, k = t["w"].shape
-    w = np.zeros((n, align(k, 4)), np.int8)
-    w[:, :k] = t["w"]
-    return {"w": Packed(w.view(np.uint32))}
-
-
-def linear_make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    return {**make(a, rng), "scales": rng.uniform(0.01, 0.1, a["scales"]).astype(np.float32)}
-
-
-def _linear_case(m: int, k: int, n: int, *live: int, bias: bool = False) -> Case:
-    dims = {"x": (m, k), "w": (n, k), "sums": (n,), "scales": (n,)} | ({"bias": (n,)} if bias else {})
-    dtypes = {"x": "int8", "w": "int8", "sums": "int32"}
-    return Case(dims, {"scale": 0.024, "zero": -14}, tuple({"x": (s, k)} for s in live), dtypes)
-
-
-@op(
-    "et_vk.linear_q8ta_q8csw.default",
-    "x/int8 scale:num zero:int w!:weight/int8 sums!:sums/int32 scales!:scales bias?!:bias -> out",
-    reference=linear_reference,
-    pack=linear_pack,
-    make=linear_make,
-    cases=(_linear_case(5, 32, 16, 1, 3, bias=True), _linear_case(3, 37, 11, 1)),
-)
-def linear(a: Args, limits: Limits) -> Plan:
-    (n, k), m = a["w"], rows_of(a["x"])
-    need(a["x"][-1] == k, f"x has rows of {a['x'][-1]}, the weight takes {k}")
-    for name in ("scales", "bias"):
-        need(name not in a or prod(a[name]) >= n, f"{name} has dims {list(a.get(name) or ())} for {n} columns")
-    out = (*a["x"][:-1], n)
-    if not m:
-        return Plan((out,), (), "empty")
-    step = Step(
-        "linear_q8csw",
-        (("count", m * n), ("n", n), ("k", k), ("zero", a.int("zero")), ("scale", a.num("scale"))),
-        fold(ceil_div(m * n, WG), limits, f"{m} x {n} outputs"),
-        (("WG", WG), ("BIAS", int("bias" in a))),
-        rename=() if "bias" in a else (("bias", "scales"),),
-        work=(n * k + 4 * m * (k + n), 2 * m * n * k),
-    )
-    return Plan((out,), (step,), "gemv" if m == 1 else "gemm")

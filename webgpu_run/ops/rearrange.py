@@ -1,4 +1,4 @@
-"""More ops that only move elements: flip, repeat, pixel_shuffle, constant_pad_nd, split."""
+"""More ops that only move elements: flip, repeat, repeat_interleave, pixel_shuffle, unfold, constant_pad_nd, split."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from ..shapes import Array, Dims, ceil_div, prod, strides_of, wrap
+from ..shapes import Array, Dims, prod, strides_of, wrap
 from .copy import copy_step
+from .create import fill_step
 from .expression import in_dtype
 from .limits import Limits
-from .plan import Plan, Step, fold, need
+from .plan import Plan, need
 from .spec import Args, Case, op
-
-WG = 64
 
 
 def _flipped(a: Args) -> set[int]:
@@ -65,6 +64,60 @@ def repeat(a: Args, limits: Limits) -> Plan:
     return Plan((out,), (copy_step(block, tuple(steps), strides_of(block), limits),), "strided")
 
 
+def interleave_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    return [np.repeat(t["x"], a.int("times"), a.attrs["dim"])]
+
+
+@op(
+    "aten.repeat_interleave.self_int",
+    "x/any times:sym dim?:int _ -> out/x",
+    reference=interleave_reference,
+    cases=(
+        Case({"x": (3, 5, 7)}, {"times": 3, "dim": 1}, ({"x": (1, 5, 7)}, {"x": (3, 2, 1)}, {"times": 1})),
+        Case({"x": (5, 3)}, {"times": 2, "dim": None}, ({"x": (2, 3)},)),
+    ),
+)
+def repeat_interleave(a: Args, limits: Limits) -> Plan:
+    """Every slice of the dim, or without a dim every element, `times` times in a row."""
+    times, dim = a.int("times"), a.attrs.get("dim")
+    need(times >= 0, f"{list(a['x'])} can't be repeated {times} times")
+    x = (prod(a["x"]),) if dim is None else a["x"]
+    at = wrap(dim or 0, len(x)) + 1
+    out = (*x[: at - 1], x[at - 1] * times, *x[at:])
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    block, strides = (*x[:at], times, *x[at:]), strides_of(x)
+    steps = (*strides[:at], 0, *strides[at:])
+    return Plan((out,), (copy_step(block, steps, strides_of(block), limits),), "strided")
+
+
+def unfold_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    dim = wrap(a.int("dim"), t["x"].ndim)
+    windows = np.lib.stride_tricks.sliding_window_view(t["x"], a.int("size"), dim)
+    return [windows[(*(slice(None),) * dim, slice(None, None, a.int("step")))]]
+
+
+@op(
+    "aten.unfold_copy.default",
+    "x/any dim:int size:int step:int -> out/x",
+    reference=unfold_reference,
+    cases=(
+        Case({"x": (3, 23, 5)}, {"dim": -2, "size": 7, "step": 4}, ({"x": (1, 7, 5)}, {"x": (3, 18, 2)})),
+        Case({"x": (13,)}, {"dim": 0, "size": 3, "step": 1}),
+    ),
+)
+def unfold_copy(a: Args, limits: Limits) -> Plan:
+    """Windows along a dim, which become the last dim; they overlap if the step is smaller than the size."""
+    x, dim, size, by = a["x"], wrap(a.int("dim"), len(a["x"])), a.int("size"), a.int("step")
+    need(bool(x) and by > 0 and 0 <= size <= x[dim], f"dim {dim} of {list(x)} has no windows of {size}, {by} apart")
+    out = (*x[:dim], (x[dim] - size) // by + 1, *x[dim + 1 :], size)
+    if not prod(out):
+        return Plan((out,), (), "empty")
+    strides = strides_of(x)
+    steps = (*strides[:dim], strides[dim] * by, *strides[dim + 1 :], strides[dim])
+    return Plan((out,), (copy_step(out, steps, strides_of(out), limits),), "strided")
+
+
 def shuffle_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     *lead, c, h, w = t["x"].shape
     r = a.int("factor")
@@ -104,15 +157,6 @@ def pad_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     value = in_dtype(a.num("value"), a.dtypes.get("x", "float32"))
     grown = np.pad(t["x"], [(max(p, 0), max(q, 0)) for p, q in pads], constant_values=value.item())
     return [grown[tuple(slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(pads, grown.shape, strict=True))]]
-
-
-def fill_step(count: int, value: float, dtype: str, limits: Limits) -> Step:
-    """Set `count` elements of the output; the kernel writes the bits of the value."""
-    grid = fold(ceil_div(count, WG), limits, f"{count} elements")
-    word = in_dtype(value, dtype).astype(np.float32 if dtype.startswith("float") else np.int32)
-    return Step(
-        "fill", (("count", count), ("word", int(word.view(np.uint32)))), grid, (("WG", WG),), work=(4 * count, 0)
-    )
 
 
 @op(

@@ -17,18 +17,33 @@ from .spec import Args, Case, op
 WG = 64
 
 
-def _axes(a: Args) -> tuple[int, ...]:
+def axes_of(a: Args) -> tuple[int, ...]:
     rank, dims = len(a["x"]), a.attrs.get("dims")
     return tuple(sorted({wrap(d, rank) for d in dims})) if dims and rank else tuple(range(rank))
 
 
-def _reduced(x: Dims, axes: tuple[int, ...], keep: bool) -> Dims:
+def reduced(x: Dims, axes: tuple[int, ...], keep: bool) -> Dims:
     return tuple(1 if i in axes else d for i, d in enumerate(x) if keep or i not in axes)
+
+
+def layout(x: Dims, axes: tuple[int, ...], out: Dims) -> tuple[tuple[str, int | tuple[int, ...]], ...]:
+    """The uniforms that say where the elements of each output are."""
+    strides, outer = strides_of(x), [i for i in range(len(x)) if i not in axes]
+    return (
+        ("count", prod(out)),
+        ("size", prod(tuple(x[i] for i in axes))),
+        ("outer_rank", len(outer)),
+        ("rank", len(axes)),
+        ("outer_dims", pad8(tuple(x[i] for i in outer), 1)),
+        ("outer_strides", pad8(tuple(strides[i] for i in outer), 0)),
+        ("dims", pad8(tuple(x[i] for i in axes), 1)),
+        ("strides", pad8(tuple(strides[i] for i in axes), 0)),
+    )
 
 
 def reduction(names: str, schema: str, start: str, combine: str, f: Callable[..., Any], *, mean: bool = False) -> None:
     def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-        made = f(numeric(t["x"]), axis=_axes(a), keepdims=bool(a.attrs.get("keep")))
+        made = f(numeric(t["x"]), axis=axes_of(a), keepdims=bool(a.attrs.get("keep")))
         return [in_dtype(made, a.dtypes.get("out", "float32"))]
 
     @op(
@@ -42,28 +57,16 @@ def reduction(names: str, schema: str, start: str, combine: str, f: Callable[...
         ),
     )
     def plan(a: Args, limits: Limits) -> Plan:
-        x, axes = a["x"], _axes(a)
-        out = _reduced(x, axes, bool(a.attrs.get("keep")))
+        x, axes = a["x"], axes_of(a)
+        out = reduced(x, axes, bool(a.attrs.get("keep")))
         size = prod(tuple(x[i] for i in axes))
         need(size > 0, f"nothing to reduce in {list(x)}")
         if not prod(out):
             return Plan((out,), (), "empty")
-        strides = strides_of(x)
-        outer = [i for i in range(len(x)) if i not in axes]
         kind = wgsl_type(a.dtypes.get("x", "float32"))
         step = Step(
             "reduce",
-            (
-                ("count", prod(out)),
-                ("size", size),
-                ("outer_rank", len(outer)),
-                ("rank", len(axes)),
-                ("divide", float(size) if mean else 1.0),
-                ("outer_dims", pad8(tuple(x[i] for i in outer), 1)),
-                ("outer_strides", pad8(tuple(strides[i] for i in outer), 0)),
-                ("dims", pad8(tuple(x[i] for i in axes), 1)),
-                ("strides", pad8(tuple(strides[i] for i in axes), 0)),
-            ),
+            (*layout(x, axes, out), ("divide", float(size) if mean else 1.0)),
             fold(prod(out), limits, f"{prod(out)} outputs"),
             (
                 ("WG", WG),
@@ -107,7 +110,7 @@ def arg_extreme(name: str, sign: str, f: Callable[..., Any]) -> None:
         x, dim = a["x"], a.attrs.get("dim")
         at = None if dim is None else wrap(int(dim), len(x))
         axes = tuple(range(len(x))) if at is None else (at,)
-        out = _reduced(x, axes, bool(a.attrs["keep"]))
+        out = reduced(x, axes, bool(a.attrs["keep"]))
         size, inner = (prod(x), 1) if at is None else (x[at] if x else 1, prod(x[at + 1 :]))
         need(size > 0, f"nothing to choose from in {list(x)}")
         if not prod(out):

@@ -31,14 +31,16 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 def _check(a: Args) -> None:
     for name in ("xq", "xk"):
         x = a[name]
-        need(len(x) == 4, f"{name} has dims {list(x)}, expected [batch, S, heads, head_dim]")
+        need(len(x) == 4, f"{name} has dims {list(x)}, expected 4: batch, S, heads and head_dim")
         need(x[3] % 2 == 0, f"head_dim {x[3]} is odd")
     need(a["cos"] == a["sin"], f"cos {list(a['cos'])} and sin {list(a['sin'])} differ")
     need(a["xq"][3] == a["xk"][3], f"xq has head_dim {a['xq'][3]}, xk {a['xk'][3]}")
 
 
-def _step(a: Args, kernel: str, limits: Limits, extra: tuple[tuple[str, int], ...]) -> tuple[Step, ...]:
-    """One dispatch over the pairs of both tensors, each counted from its own live dims."""
+def _step(
+    a: Args, kernel: str, limits: Limits, extra: tuple[tuple[str, int], ...] = (), axis: int = 1
+) -> tuple[Step, ...]:
+    """One dispatch over the pairs of both tensors, each counted from its own live dims; positions are dim `axis`."""
     q, k = a["xq"], a["xk"]
     pairs_q, pairs_k = prod(q) // 2, prod(k) // 2
     if not pairs_q + pairs_k:
@@ -46,10 +48,10 @@ def _step(a: Args, kernel: str, limits: Limits, extra: tuple[tuple[str, int], ..
     params = (
         ("pairs_q", pairs_q),
         ("pairs_k", pairs_k),
-        ("seq_q", q[1]),
-        ("seq_k", k[1]),
-        ("heads_q", q[2]),
-        ("heads_k", k[2]),
+        ("seq_q", q[axis]),
+        ("seq_k", k[axis]),
+        ("heads_q", q[3 - axis]),
+        ("heads_k", k[3 - axis]),
         ("half_dim", q[3] // 2),
         *extra,
     )
@@ -77,15 +79,16 @@ def apply_rotary_emb(a: Args, limits: Limits) -> Plan:
         x = a[name]
         need(a["cos"][-1] == x[3] // 2, f"the tables are {a['cos'][-1]} wide, half of head_dim is {x[3] // 2}")
         need(x[1] <= rows, f"{name} has {x[1]} positions, the frequency tables cover {rows}")
-    return Plan((a["xq"], a["xk"]), _step(a, "rope", limits, ()), "pairs")
+    return Plan((a["xq"], a["xk"]), _step(a, "rope", limits), "pairs")
 
 
 def reference_hf(a: Args, t: Mapping[str, Array]) -> list[Array]:
     pos, out = int(a.attrs.get("pos") or 0), []
+    axis = t["cos"].ndim - 1
     for name in ("xq", "xk"):
-        x = t[name].astype(np.float64)
-        s, r = x.shape[1], t["cos"].shape[-1]
-        c, n = (t[k].astype(np.float64)[pos : pos + s, None, :] for k in ("cos", "sin"))
+        x, r = t[name].astype(np.float64), t["cos"].shape[-1]
+        rows = (..., slice(pos, pos + x.shape[axis]), slice(None))
+        c, n = (np.expand_dims(t[k].astype(np.float64)[rows], 1) for k in ("cos", "sin"))
         head, rest = x[..., :r], x[..., r:]
         turned = np.concatenate([-head[..., r // 2 :], head[..., : r // 2]], -1)
         out.append(np.concatenate([head * c + turned * n, rest], -1))
@@ -94,6 +97,10 @@ def reference_hf(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 def _sized_hf(s: int, q: int, k: int, d: int) -> dict[str, Dims]:
     return {"xq": (1, s, q, d), "xk": (1, s, k, d)}
+
+
+def _heads_first(b: int, s: int, q: int, k: int, d: int, table: Dims) -> dict[str, Dims]:
+    return {"xq": (b, q, s, d), "xk": (b, k, s, d), "cos": table, "sin": table}
 
 
 @op(
@@ -107,17 +114,42 @@ def _sized_hf(s: int, q: int, k: int, d: int) -> dict[str, Dims]:
             (_sized_hf(1, 4, 2, 16), _sized_hf(5, 4, 2, 16)),
         ),
         Case(_sized_hf(3, 2, 2, 16) | {"cos": (9, 8), "sin": (9, 8)}, {"pos": 0}),
+        Case(
+            _heads_first(1, 7, 5, 2, 12, (1, 7, 8)),
+            {"pos": 0},
+            (_heads_first(1, 1, 5, 2, 12, (1, 1, 8)), _heads_first(1, 5, 5, 2, 12, (1, 5, 8))),
+        ),
+        Case(_heads_first(2, 5, 3, 1, 6, (1, 11, 6)), {"pos": 4}, (_heads_first(2, 3, 3, 1, 6, (1, 11, 6)),)),
+        Case(_heads_first(3, 5, 2, 1, 6, (3, 5, 4)), {"pos": 0}, (_heads_first(2, 3, 2, 1, 6, (2, 3, 4)),)),
     ),
 )
 def apply_rotary_emb_hf(a: Args, limits: Limits) -> Plan:
+    """Tables [rows, width] rotate x [batch, S, heads, dim], tables [batch or 1, rows, width] x [batch, heads, S, dim].
+
+    The op puts a dim of 1 behind the first dim of the tables and broadcasts, hence the two layouts.
+    """
     _check(a)
-    rows, width = a["cos"]
+    table, axis = a["cos"], len(a["cos"]) - 1
+    need(axis in (1, 2), f"the tables have dims {list(table)}, expected [rows, width] or [batch, rows, width]")
+    rows, width = table[-2:]
     need(width % 2 == 0 and width <= a["xq"][3], f"the tables are {width} wide, head_dim is {a['xq'][3]}")
-    longest = max(a["xq"][1], a["xk"][1])
+    q, k = a["xq"], a["xk"]
+    longest = max(q[axis], k[axis])
     need(longest <= rows, f"{longest} positions, the frequency tables cover {rows}")
-    extra = (("half_rot", width // 2), ("pos_slot", a.slots["pos"]))
-    bound = Bound("pos", rows - longest, f"{longest} positions in frequency tables of {rows} rows")
-    return Plan((a["xq"], a["xk"]), _step(a, "rope_hf", limits, extra), "halves", (bound,))
+    per_batch = axis == 2 and table[0] > 1
+    if per_batch:
+        need(q[0] == k[0] == table[0], f"tables for {table[0]} batches, xq has {q[0]} and xk {k[0]}")
+    extra = (
+        ("inner_q", q[2] if axis == 1 else 1),
+        ("inner_k", k[2] if axis == 1 else 1),
+        ("batch_rows", rows if per_batch else 0),
+        ("half_rot", width // 2),
+        ("pos_slot", a.slots["pos"]),
+    )
+    # A position in tables of several batches could be one of either dim.
+    bound = Bound("pos", 0 if per_batch else rows - longest, f"{longest} positions in frequency tables of {rows} rows")
+    steps = _step(a, "rope_hf", limits, extra, axis)
+    return Plan((q, k), steps, "halves" if axis == 1 else "halves+heads", (bound,))
 
 
 def pairs_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:

@@ -100,10 +100,10 @@ scalar(
     numbers=_bounds,
 )
 scalar(
-    "aten.full_like.default",
-    "x/any value:num _ _ _ _ _ -> out/any",
-    "{0}",
-    lambda x, v: np.full(x.shape, v),
+    "aten.hardshrink.default",
+    "x value:num -> out",
+    "select(x, BOTH_T(0), (x >= -{0}) & (x <= {0}))",
+    lambda x, v: np.where((x >= -v) & (x <= v), 0, x),
     {"value": 0.5},
 )
 scalar(

@@ -53,6 +53,7 @@ ATTRIBUTES = {
     "nums": "a list of floats",
     "shape": "a list of integers, each of which may be known only at call time",
     "sym": "an integer that may be known only at call time",
+    "scalar": "an integer that may be known only at call time, or a float",
     "slot": "the same, but read by the kernels",
 }
 # On the device a float is f32 and everything else i32; what is narrower in the file is widened when it is uploaded.

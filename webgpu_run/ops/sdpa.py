@@ -18,14 +18,16 @@ FLOATS = 512  # of queries that a workgroup keeps in registers, besides the same
 
 
 def attention(q: Array, k: Array, v: Array, pos: int, scale: float, causal: bool = True) -> Array:
-    """[S, Hq, D] over caches [C, Hkv, D] in float64; query i sees rows 0..pos+i."""
+    """[S, Hq, D] over caches [C, Hkv, D] in float64; query i sees rows 0..pos+i, and no other row enters a sum."""
     s, heads, _ = q.shape
     k, v = (np.repeat(x[: pos + s].astype(np.float64), heads // x.shape[1], 1) for x in (k, v))
     scores = np.einsum("shd,chd->hsc", q.astype(np.float64), k) * scale
     if causal:
         scores = np.where(np.arange(pos + s)[None, None] <= pos + np.arange(s)[None, :, None], scores, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.asarray(np.einsum("hsc,chd->shd", p / p.sum(-1, keepdims=True), v))
+    p /= p.sum(-1, keepdims=True)
+    seen = [pos + i + 1 if causal else pos + s for i in range(s)]
+    return np.stack([np.einsum("hc,chd->hd", p[:, i, :n], v[:n]) for i, n in enumerate(seen)])
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:

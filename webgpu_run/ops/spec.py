@@ -100,13 +100,14 @@ class Resource:
 class Case:
     """A test case: the largest dims of the tensors, the attributes, and live dims to resize to, one after another.
 
+    `live` may also name attributes that are known only at call time, with the value that they have then.
     Tensors are float32 if `dtypes` does not say otherwise. `tol` is the largest error that is accepted, as a part of
     the largest value of its row.
     """
 
     dims: Mapping[str, Dims]
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    live: tuple[Mapping[str, Dims], ...] = ()
+    live: tuple[Mapping[str, Any], ...] = ()
     dtypes: Mapping[str, str] = field(default_factory=dict)
     tol: float = 1e-5
 

@@ -88,9 +88,9 @@ def load(name: str) -> Kernel:
         if match[1] in included:
             return ""
         included.add(match[1])
-        return _INCLUDE.sub(fragment, (folder / "include" / f"{match[1]}.wgsl").read_text())
+        return _INCLUDE.sub(fragment, (folder / "include" / f"{match[1]}.wgsl").read_text("utf-8"))
 
-    source = _INCLUDE.sub(fragment, (folder / f"{name}.wgsl").read_text())
+    source = _INCLUDE.sub(fragment, (folder / f"{name}.wgsl").read_text("utf-8"))
     return Kernel(name, source, wgsl_types.params_dtype(name, without_comments(source)))
 
 

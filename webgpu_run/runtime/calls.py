@@ -10,7 +10,7 @@ from ..shapes import Dims
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One run of the model: which tokens, when, and where the time went."""
 
     index: int
@@ -23,4 +23,4 @@ class Call:
     shapes: tuple[Dims, ...] = ()  # live dims of the inputs
 
 
-Observer = Callable[[Call], None]
+Observer = Callable[[ModelCall], None]

@@ -68,30 +68,50 @@ class Interpreter:
         if self._steps_left < 0:
             raise GraphError(f"{self.method.name!r} took {MAX_STEPS:,} steps without coming to an end")
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether tensors of the method itself persist between calls."""
+        return bool(self._buffers)
+
     def reset(self) -> None:
         """Set mutable buffers back to their initial contents."""
         self._state = {}
 
     def _kernel(self, env: dict[int, Any], step: pte.KernelCall) -> None:
         kernel = cpu.KERNELS[step.op]
-        out = kernel.output(step.args)
-        assert out is not None
-        spec = self.method.values[out]
+        outs = self._outputs(kernel, step)
+        given: dict[str, Any] = {}
+        if "out" in kernel.takes:
+            given["out"] = self.method.values[outs[0]]
+        if "order" in kernel.takes:
+            given["order"] = _order(self.method.values[step.args[0]])
         try:
             with np.errstate(all="ignore"):
-                result = kernel.f(*(self._value(env, v) for v in step.args[: kernel.inputs]), out=spec)
+                result = kernel.f(*(self._value(env, v) for v in step.args[: kernel.inputs]), **given)
         except RunError:
             raise
-        except (ArithmeticError, IndexError, TypeError, ValueError) as err:
+        except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError) as err:
             raise ShapeError(f"{step.op}: {err}") from err
-        env[out] = self._stored(out, result, step.op)
+        results = result if kernel.outs > 1 or isinstance(result, list) else (result,)
+        if len(results) != len(outs):
+            raise ShapeError(f"{step.op}: {len(results)} results for {len(outs)} outputs")
+        env.update({v: self._stored(v, one, step.op) for v, one in zip(outs, results, strict=True)})
+
+    def _outputs(self, kernel: cpu.CpuKernel, step: pte.KernelCall) -> list[int]:
+        """The ids of the values that a call fills, those of a list one by one."""
+        outs = kernel.outputs(step.args)
+        if not outs:
+            count = f"{kernel.inputs} and {'the output' if kernel.outs == 1 else f'{kernel.outs} outputs'}"
+            raise GraphError(f"{step.op}: {len(step.args)} arguments, expected {count}")
+        return self._flat(outs)
 
     def _stored(self, v: int, result: Any, what: str) -> Any:
         """A result, cast to the dtype of its value. Its dims must fit the declared dims."""
         spec = self.method.values[v]
         if not isinstance(spec, pte.Tensor):
             return result
-        array: Array = np.asarray(result).astype(spec.dtype, copy=False)
+        with np.errstate(all="ignore"):
+            array: Array = np.asarray(result).astype(spec.dtype, copy=False)
         fits = array.ndim == len(spec.dims) and all(n <= m for n, m in zip(array.shape, spec.dims, strict=True))
         if not fits:
             raise ShapeError(f"{what}: the result has dims {list(array.shape)}, value {v} holds {list(spec.dims)}")
@@ -133,14 +153,14 @@ class Interpreter:
                     kernel = cpu.KERNELS.get(name)
                     if kernel is None:
                         raise UnsupportedError(f"{name} is not a CPU kernel we have")
-                    out = kernel.output(args)
-                    if out is None:
-                        raise GraphError(f"{name}: {len(args)} arguments, expected {kernel.inputs} and the output")
-                    reads, writes = args[: kernel.inputs], (out,)
-                    self._check_dtypes(name, (*reads, out))
+                    reads, writes = args[: kernel.inputs], tuple(self._outputs(kernel, step))
+                    self._check_dtypes(name, (*reads, *writes))
                 case pte.DelegateCall(delegate, args):
                     n = self._counts.get(delegate, 0)
                     reads, writes = args[:n], args[n:]
+                    graph = method.delegates[delegate].graph
+                    if graph and len(writes) != len(graph.output_ids):
+                        raise GraphError(f"delegate {delegate} is called with different numbers of outputs")
                 case pte.MoveCall(source, target):
                     reads, writes = (source,), (target,)
                 case _:
@@ -181,6 +201,13 @@ def _initial(tensor: pte.Tensor) -> Array:
     """What the file says a tensor holds before anything is written to it."""
     if tensor.data is None:
         return np.zeros(tensor.dims, tensor.dtype)
-    order = tensor.dim_order or tuple(range(len(tensor.dims)))
+    order = _order(tensor)
     stored = np.frombuffer(tensor.data.read(), tensor.dtype).reshape([tensor.dims[d] for d in order])
     return stored.transpose(np.argsort(order)) if order else stored
+
+
+def _order(value: pte.EValue) -> tuple[int, ...]:
+    """The dims of a tensor as they lie in memory, the innermost last."""
+    if not isinstance(value, pte.Tensor):
+        raise ShapeError("a tensor was expected")
+    return value.dim_order or tuple(range(len(value.dims)))

@@ -13,12 +13,13 @@ from ..errors import ShapeError, UnsupportedError, UsageError
 from ..formats import pte
 from ..gpu.callstats import CallStats, host_clock
 from ..gpu.device import Device
-from ..gpu.executor import TURNS, Ticket
+from ..gpu.executor import TURNS, Ticket, Watch
 from ..gpu.residency import ProgressCallback
 from ..gpu.tune import open_tuned
 from ..graph import budget
 from ..graph.boundary import graph_errors
 from ..graph.lower import planned
+from ..graph.passes.all_rows import all_rows as with_all_rows
 from ..graph.planner import Engine
 from ..ops.choice import GREEDY
 from ..shapes import Array, Dims
@@ -50,17 +51,23 @@ class Model:
         fuse: bool = True,
         tune: bool = True,
         kv: str = "f32",
+        all_rows: bool = False,
         progress: ProgressCallback | None = None,
         is_checked: bool = False,
     ) -> None:
         self.program = program
         self.method = program.method(method)
-        # What `run` takes and returns. Dynamic dims are given by their upper bounds.
-        self.inputs = self._tensors(self.method.inputs)
-        self.outputs = self._tensors(self.method.outputs)
-        self.metadata = program.metadata
         if not is_checked:
             check_method(self.method)
+        if all_rows:
+            with graph_errors(f"{self.method.name!r}"):
+                self.method = with_all_rows(self.method)
+        # What `run` takes and returns; an integer is a tensor of rank 0. Dynamic dims are given by their upper bounds.
+        found = [pte.input_spec(self.method.values[i]) for i in self.method.inputs]
+        self.inputs = tuple(spec for spec in found if spec is not None)
+        results = (self.method.values[i] for i in self.method.outputs)
+        self.outputs = tuple(v for v in results if isinstance(v, pte.Tensor))
+        self.metadata = program.metadata
         self.notes = notes(self.method)
         self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_tuned(device, tune=tune)
@@ -95,22 +102,24 @@ class Model:
                             (table,) = node.op.named("table")
                             yield self.method.inputs.index(given), graph.tensors[node.tensors[table]].max_dims[0]
 
-    def _tensors(self, ids: Sequence[int]) -> tuple[pte.Tensor, ...]:
-        values = (self.method.values[i] for i in ids)
-        return tuple(v for v in values if isinstance(v, pte.Tensor))
+    def run(self, inputs: Sequence[Any], *, timed: bool = False, watch: Watch | None = None) -> list[Array]:
+        """Run the method once. `stats` then says where the time went.
 
-    def run(self, inputs: Sequence[Any], *, timed: bool = False) -> list[Array]:
-        """Run the method once. `stats` then says where the time went."""
+        `inputs` are all inputs, or all but the numbers that the exporter fixed. `watch` is called now and then in a
+        call that takes long, with the share of a delegate that is done.
+        """
         start = host_clock()
         self.device.check()
         with self.device.lock:
-            arrays = self._checked(inputs)
+            given = self._checked(inputs)
             self.stats = stats = CallStats()
             self._id_on_device = self._last_started = None
             with graph_errors(f"{self.method.name!r}"):
-                out = self.interpreter.run(arrays, lambda i, given: self.runners[i].call(given, stats, timed=timed))
+                outs = self.interpreter.run(
+                    given, lambda i, args: self.runners[i].call(args, stats, timed=timed, watch=watch)
+                )
             stats.host_ns += host_clock() - start
-            return out
+            return [np.asarray(out) for out in outs]
 
     @property
     def chooses(self) -> bool:
@@ -146,7 +155,8 @@ class Model:
             inputs = [_PLACEHOLDER if from_device else np.asarray([ids]), np.asarray([position])]
             tokens, at = inputs if from_device and self._was_one_token else self._checked(inputs)
             steps = [(tokens, at + k, choice) for k, choice in enumerate(words)]
-            ticket = self.runners[0].start(steps, stats, from_device=from_device, timed=timed)
+            with graph_errors(f"{self.method.name!r}"):
+                ticket = self.runners[0].start(steps, stats, from_device=from_device, timed=timed)
             self._was_one_token = inputs[0].shape == _PLACEHOLDER.shape
             stats.host_ns += host_clock() - start
             self._last_started = Started(ticket, stats, len(words))
@@ -178,11 +188,20 @@ class Model:
             self.interpreter.reset()
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
-        specs = self.inputs
+        specs = [self.method.values[v] for v in self.method.inputs]
+        if len(inputs) == len(self.inputs) < len(specs):
+            varying = iter(inputs)
+            inputs = [spec if pte.input_spec(spec) is None else next(varying) for spec in specs]
         if len(inputs) != len(specs):
             raise ShapeError(f"{len(inputs)} inputs given, {self.method.name} takes {len(specs)}")
         out = []
-        for i, (given, spec) in enumerate(zip(inputs, specs, strict=True)):
+        for i, (given, value) in enumerate(zip(inputs, specs, strict=True)):
+            spec = pte.input_spec(value)
+            if spec is None:
+                if given != value:
+                    raise ShapeError(f"input {i} is {given}, {self.method.name} was exported for {value}")
+                out.append(given)
+                continue
             array = np.asarray(given)
             if array.dtype != spec.dtype and array.dtype.kind not in ("fiu" if spec.dtype.startswith("f") else "iub"):
                 raise ShapeError(f"input {i} is {array.dtype}, {self.method.name} takes {spec.dtype}")
@@ -195,7 +214,7 @@ class Model:
                     raise ShapeError(f"input {i} has {bad}, the table that it picks from has {rows} rows")
                 if most > 2**31 - 1 or least < -(2**31):
                     raise ShapeError(f"input {i} has a value that does not fit 32 bits")
-            out.append(array.astype(spec.dtype, copy=False))
+            out.append(array.astype(spec.dtype, copy=False) if isinstance(value, pte.Tensor) else array.item())
         return out
 
     def _check_dims(self, i: int, dims: Dims, spec: pte.Tensor) -> None:

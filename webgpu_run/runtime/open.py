@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..assets import bundled_model
 from ..errors import UsageError
@@ -12,6 +13,8 @@ from ..gpu import adapters
 from ..gpu.device import Device
 from ..gpu.residency import ProgressCallback
 from ..gpu.tune import open_tuned
+from ..graph.boundary import graph_errors
+from ..graph.folding import fold_weights
 from .model import Model
 
 
@@ -20,7 +23,14 @@ def open_program(path: str | os.PathLike[str] | None, data: Sequence[str | os.Pa
     path = path or bundled_model()
     if path is None:
         raise UsageError("no MODEL.pte given", hint="webgpu-run MODEL.pte --inspect")
-    return pte.load(path, data or None)
+    program = pte.load(path, data or None)
+    with graph_errors("the graph"):
+        return replace(program, methods=tuple(_folded(method) for method in program.methods))
+
+
+def _folded(method: pte.Method) -> pte.Method:
+    delegates = tuple(fold_weights(delegate) for delegate in method.delegates)
+    return method if delegates == method.delegates else replace(method, delegates=delegates)
 
 
 def open_device(choice: str | None = None, *, tune: bool = True, only_model: pte.Program | None = None) -> Device:
@@ -42,17 +52,29 @@ def open_model(
     fuse: bool = True,
     tune: bool = True,
     kv: str = "f32",
+    all_rows: bool = False,
     progress: ProgressCallback | None = None,
     only_model: bool = False,
     is_checked: bool = False,
 ) -> Model:
     """Make a method of the program ready to run; `only_model` is as `open_device` takes it.
 
+    With `all_rows`, a language model returns the logits of every token, not only of the last one.
     `is_checked` says that `check_method` has accepted the method, so that its graphs are not planned once more.
     """
     if only_model:
         adapters.suit(program.file_size)
-    return Model(program, device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress, is_checked=is_checked)
+    return Model(
+        program,
+        device,
+        method=method,
+        fuse=fuse,
+        tune=tune,
+        kv=kv,
+        all_rows=all_rows,
+        progress=progress,
+        is_checked=is_checked,
+    )
 
 
 def load(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from ..formats import pte
 from ..gpu.callstats import CallStats
 from ..gpu.device import Device
-from ..gpu.executor import Executor, Ticket, Turn
+from ..gpu.executor import Executor, Ticket, Turn, Watch
 from ..gpu.residency import ProgressCallback
 from ..graph.lower import planned
 from ..graph.passes.pick import PICK
@@ -15,6 +18,7 @@ from ..graph.planner import Delta, Engine
 from ..ops.choice import GREEDY
 from ..shapes import Array
 
+# Returns the tensors among the outputs.
 Visitor = Callable[["Runner", Sequence[Array], CallStats], list[Array]]
 
 
@@ -38,15 +42,22 @@ class Runner:
         self.delta = Delta({}, {}, {})
         self.visitor: Visitor | None = None  # runs the prepared graph instead of the executor, to look at every node
 
-    def call(self, inputs: Sequence[Array], stats: CallStats, *, timed: bool = False) -> list[Array]:
-        """Resize to these inputs, run, and return the outputs at their live shapes."""
-        inputs = [*inputs, GREEDY] if self.pick else inputs
+    def call(
+        self, given: Sequence[Any], stats: CallStats, *, timed: bool = False, watch: Watch | None = None
+    ) -> list[Any]:
+        """Resize to these inputs, run, and return the outputs at their live shapes. A SymInt is an integer.
+
+        `watch` is as in `Executor.execute`.
+        """
+        inputs = [*map(np.asarray, given), *([GREEDY] if self.pick else [])]
         self.delta = self.executor.make_ready(inputs, stats)
         self.executor.skip(frozenset((self.pick.index,) if self.pick else ()))
-        self.executor.readbacks = self.graph.output_ids
+        self.executor.readbacks = self.executor.tensor_outputs
         if self.visitor:
-            return self.visitor(self, inputs, stats)
-        return self.executor.execute(stats, timed=timed)
+            outs = iter(self.visitor(self, inputs, stats))
+        else:
+            outs = iter(self.executor.execute(stats, timed=timed, watch=watch))
+        return [next(outs) if v in self.graph.tensors else self.engine.syms[v] for v in self.graph.output_ids]
 
     def start(
         self, steps: Sequence[Sequence[Array]], stats: CallStats, *, from_device: bool = False, timed: bool = False
@@ -56,18 +67,21 @@ class Runner:
         Every step but the first takes the id that the step before it chose; so does the first if `from_device`.
         """
         assert self.pick is not None
-        ids, *_, words = self.graph.input_ids
+        ids, *others = self.graph.input_ids
         chosen, first, last = self.pick.outs[0], steps[0], steps[-1]
         feed = ((chosen, ids),)
         on_device = {ids} if from_device else set()
         if len(steps) == 1:
             self.delta = self.executor.make_ready(first, stats, on_device)
             turns = [Turn(feed if from_device else ())]
-        else:  # The plans for the last step fit all of them; each step has its own slot values and sampler words.
-            inputs = [first[0], *last[1:]]
-            self.delta = self.executor.make_ready(inputs, stats, on_device | {words}, slots=False)
+        else:  # The plans for the last step fit all of them; each step has its own slot values and inputs.
+            self.delta = self.executor.make_ready([first[0], *last[1:]], stats, on_device | {*others}, slots=False)
             turns = [
-                Turn(feed if from_device or k else (), self.engine.moved(step), ((words, step[-1]),))
+                Turn(
+                    feed if from_device or k else (),
+                    self.engine.moved(step),
+                    tuple(self.executor.as_stored(dict(zip(others, step[1:], strict=True)))),
+                )
                 for k, step in enumerate(steps)
             ]
         self.executor.skip(frozenset())

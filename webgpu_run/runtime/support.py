@@ -10,6 +10,14 @@ from ..errors import UnsupportedError
 from ..formats.pte import KernelCall, Method
 from ..formats.vkgraph import VkTensor
 
+_TRAINING_OPS = ("adamw_step", "fused_ce", "linear_dW", "linear_q4gsw_backward", "q4gsw_requant")
+TRAINING = {f"et_vk.{name}.default" for name in _TRAINING_OPS}
+TESTING = {
+    "etvk.choose_qparams_per_row.default",
+    "etvk.test_conv2d_q8ta_q8csw_q8to.default",
+    "testing.compute_attn_weight_with_kv_cache.default",
+}
+
 
 def known_ops() -> Mapping[str, Any]:
     """The ops that a file may name, by serialized name. Fusion's own ops are not among them."""
@@ -42,6 +50,10 @@ def check_method(method: Method) -> None:
     missing = Counter(name for name in names if name not in have)
     if missing:
         listed = ", ".join(f"{name} ×{count}" for name, count in sorted(missing.items()))
+        if missing.keys() <= TRAINING:
+            raise UnsupportedError(f"{method.name!r} trains a model, and only inference is supported: {listed}")
+        if missing.keys() <= TESTING:
+            raise UnsupportedError(f"{method.name!r} has ops that only ExecuTorch's C++ tests build: {listed}")
         raise UnsupportedError(f"{method.name!r} needs ops that are not supported: {listed}")
     Interpreter(method)
     for delegate in method.delegates:

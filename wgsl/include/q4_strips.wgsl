@@ -49,7 +49,7 @@ var<workgroup> parts: array<Part, SPLITS * LANES>;
 // The sum over the lanes that share columns; valid in the first of them.
 fn joined(local: u32, part: Part) -> Part {
   parts[local] = part;
-  workgroupBarrier();
+  workgroupBarrier();  // if SPLITS > 1
   if (local < LANES) {
     for (var i = local + LANES; i < SPLITS * LANES; i += LANES) {
       for (var r = 0u; r < ROWS; r++) { // unroll
@@ -68,7 +68,8 @@ fn main(
   @builtin(local_invocation_index) local: u32,
 ) {
   let lane = local % LANES;
-  let split = local / LANES;
+  let split = local / LANES;  // if SPLITS > 1
+  // if SPLITS == 1: const split = 0u;  // uniform control flow, which subgroup operations need
   let row = wid.x * ROWS;
   let first = wid.z * count.y + wid.y;
   var places: array<Place, STRIPS>;

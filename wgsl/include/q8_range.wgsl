@@ -1,6 +1,7 @@
 // Rounds a row to 8-bit steps of its own range. Its norm is computed first and multiplied in the order of rms_norm, because
 // the last bit can decide between two steps. The file that includes this one has t_x, t_norm and ROUND; a row_* file has
 // row_joined.
+// include: nan
 const NORM: u32 = 0;  // plan: 1 if the row is normalised
 struct Row { low: f32, high: f32, square: f32 }
 
@@ -21,19 +22,20 @@ fn look_through(base: u32, lane: u32, lanes: u32) {
   if (NORM == 1) {
     for (var i = lane; i < K / 4; i += lanes) { row.square += dot(t_x[base + i], t_x[base + i]); }
     norm = inverseSqrt(row_joined(row, lane).square / f32(K) + params.eps);
+    row.square = 0.0;
   }
   size = 1.0;
   if (ROUND == 0) { return; }
   for (var i = lane; i < K / 4; i += lanes) {
     let v = t_x[base + i] * norm * weight(i);
-    if (NORM == 0) { row.square += dot(v, v); }
+    row.square += dot(v, v);
     row.low = min(row.low, min(min(v.x, v.y), min(v.z, v.w)));
     row.high = max(row.high, max(max(v.x, v.y), max(v.z, v.w)));
   }
   row = row_joined(row, lane);
   size = max((row.high - row.low) / 255.0, 0x1p-23);
   // min and max ignore NaN and integers have none, so a row with NaN gets NaN as its step size.
-  size = select(size, row.square, (bitcast<u32>(row.square) & 0x7fffffffu) > 0x7f800000u);
+  size = select(size, row.square, is_nan(row.square));
   zero = clamp(-128.0 - round(row.low / size), -128.0, 127.0);
 }
 

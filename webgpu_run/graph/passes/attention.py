@@ -27,6 +27,9 @@ def fuse_attention(g: Rewrite, limits: Limits) -> None:
         halves = rope.op == ROPE_HALVES
         if (halves and rope["pos"] != pos) or not (_is_own_cache(g, sdpa["kc"]) and _is_own_cache(g, sdpa["vc"])):
             continue
+        table = g.tensor(rope["cos"])
+        if table is None or len(table.dims) != 2:
+            continue
         cos, sin = (_whole_table(g, rope[name], pos) for name in ("cos", "sin"))
         is_sliced = cos is not None and sin is not None and not halves
         match.replace(

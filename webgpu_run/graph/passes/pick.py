@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...formats.vkgraph import VkGraph, VkTensor
-from ...ops.choice import WORDS
+from ...ops.choice import MOST_WORDS
 from .. import calls
 
 PICK = "wr.pick"
@@ -28,5 +28,5 @@ def add_pick(vk: VkGraph) -> VkGraph:
         return vk
     settings, chosen = len(vk.values), len(vk.values) + 1
     call = calls.make_call(PICK, {"x": vk.output_ids[0], "how": settings}, chosen)
-    values = (*vk.values, VkTensor("int32", (WORDS,)), VkTensor("int32", (1,)))
+    values = (*vk.values, VkTensor("int32", (MOST_WORDS,)), VkTensor("int32", (1,)))
     return replace(vk, values=values, chain=(*vk.chain, call), input_ids=(*vk.input_ids, settings))

@@ -1,0 +1,340 @@
+"""Exports many small models with ExecuTorch's VulkanPartitioner, runs them here, and compares with PyTorch.
+
+    et/bin/python bench/zoo.py export [NAME ...]     # needs torch, executorch, transformers: writes zoo/NAME/
+    python bench/zoo.py run [NAME ...]               # needs webgpu-run only
+    python bench/zoo.py table docs/zoo.md            # the table of that page
+    python bench/zoo.py fixtures                     # the small ones that the tests use
+
+`export resnet18_224 vit_s_224` also writes .onnx files, for bench/next_to_onnx.py. `--out DIR` is where the models go
+(default: zoo). `export --minilm FOLDER` adds MiniLM with its real weights. An export gets 180 s. Every model is run at
+every live shape, in one session, then the first shape again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+LIMIT_S = 180
+FIXTURES = """
+aspp autoencoder bert_dyn detector dilated_conv1d gpt2_dyn gru lenet llama_dyn mlp_dyn_batch numbers_dyn
+mobilenet_v3_dyn_hw qwen2_8da4w_dyn resnet_dyn_hw resnet_fp16 resnet_q8 shufflenet super_resolution unet_transposed
+vae_decoder vit
+"""
+
+
+def export_one(name: str, folder: Path) -> dict[str, Any]:
+    """Export a model into a folder: model.pte, calls.npz with inputs and PyTorch's outputs, about.json."""
+    import torch
+    import zoo_models
+    import zoo_nets
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    about: dict[str, Any] = {"name": name, "stage": "build"}
+    start = time.perf_counter()
+    try:
+        torch.manual_seed(sum(map(ord, name)))
+        with torch.no_grad():
+            entry = (zoo_models.ZOO | zoo_models.BIG)[name]()
+            if not entry.is_initialized:
+                zoo_nets.initialize(entry.model)
+                entry.model.eval()
+            about |= {"stage": "eager", "tolerance": entry.tolerance, "dynamic": entry.dynamic is not None}
+            arrays = {}
+            for c, call in enumerate(entry.calls):
+                made = entry.model(*call)
+                for kind, tensors in (("in", call), ("out", made if isinstance(made, tuple | list) else (made,))):
+                    arrays |= {f"{kind}_{c}_{i}": np.asarray(t) for i, t in enumerate(tensors)}
+            np.savez_compressed(folder / "calls.npz", **arrays)
+            if name in zoo_models.BIG:
+                torch.onnx.export(entry.model, entry.calls[0], folder / "model.onnx", dynamo=False)
+            about["stage"] = "torch.export"
+            program = torch.export.export(entry.model, entry.calls[0], dynamic_shapes=entry.dynamic)
+            about["stage"] = "lower"
+            options = entry.options | ({"require_dynamic_shapes": True} if entry.dynamic is not None else {})
+            edge = to_edge_transform_and_lower(program, partitioner=[VulkanPartitioner(options)])
+            about["stage"] = "to_executorch"
+            with open(folder / "model.pte", "wb") as file:
+                edge.to_executorch().write_to_file(file)
+            about["stage"] = "done"
+    except BaseException as error:
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        about |= {"error": f"{type(cause).__name__}: {cause}"[:600], "trace": traceback.format_exc()[-2000:]}
+    about["seconds"] = round(time.perf_counter() - start, 1)
+    (folder / "about.json").write_text(json.dumps(about, indent=1))
+    return about
+
+
+def export(names: list[str], out: Path, minilm: str | None) -> None:
+    """Each model in a child of its own, because the exporter keeps state and may hang."""
+    import logging
+    import warnings
+
+    sys.path.insert(0, str(HERE))
+    warnings.filterwarnings("ignore")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import executorch.backends.vulkan.partitioner.vulkan_partitioner  # noqa: F401
+    import executorch.backends.vulkan.patterns as patterns
+    import torch
+    import transformers
+    import zoo_families  # noqa: F401
+    import zoo_models
+    from torch._export.verifier import Verifier
+
+    if minilm:
+        zoo_models.sentences(minilm)
+    torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)  # the exporter refuses the fused encoder layer
+    transformers.logging.set_verbosity_error()
+    logging.disable(logging.WARNING)
+    for pattern in patterns.fusable_patterns.values():  # the exporter makes these again for every model
+        if pattern.get_graphs_fn is not None:
+            pattern.get_graphs_fn = functools.cache(pattern.get_graphs_fn)
+            pattern.get_graphs_fn()
+    Verifier.check = lambda self, program: None  # checks only; half of the time of an export
+    with tempfile.TemporaryDirectory() as folder:
+        export_one("mlp_dyn_batch", Path(folder))  # fills the caches of torch before the first fork
+    for name in names or list(zoo_models.ZOO):
+        folder = out / name
+        if (folder / "about.json").exists() and not names:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            with open(folder / "log.txt", "w") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+                export_one(name, folder)
+            os._exit(0)
+        end = time.monotonic() + LIMIT_S
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                late = {"name": name, "stage": "timeout", "error": f"no export within {LIMIT_S} s"}
+                (folder / "about.json").write_text(json.dumps(late))
+                break
+            time.sleep(0.1)
+        about = json.loads((folder / "about.json").read_text())
+        print(
+            f"{name:24} {about['stage']:14} {about.get('seconds', LIMIT_S):6.1f} s  {about.get('error', '')[:120]}",
+            flush=True,
+        )
+
+
+def error_of(got: list[Any], wanted: list[Any]) -> tuple[float, str]:
+    """The largest error of all outputs relative to their range, and what else is wrong."""
+    worst = 0.0
+    if len(got) != len(wanted):
+        return np.inf, f"{len(got)} outputs, expected {len(wanted)}"
+    for a, b in zip(map(np.asarray, got), wanted, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return np.inf, f"{a.dtype} {list(a.shape)}, expected {b.dtype} {list(b.shape)}"
+        if not a.size:
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        if np.isnan(a).any() != np.isnan(b).any():
+            return np.inf, "NaN"
+        worst = max(worst, float(np.nanmax(np.abs(a - b)) / max(np.nanmax(np.abs(b)), 1e-12)))
+    return worst, ""
+
+
+def calls_of(path: Path) -> list[tuple[list[Any], list[Any]]]:
+    """Inputs and outputs of every call, by the names in_CALL_N and out_CALL_N."""
+    data = np.load(path)
+    count = 1 + max(int(name.split("_")[1]) for name in data.files)
+    of = lambda kind, c: [data[f"{kind}_{c}_{i}"] for i in range(sum(n.startswith(f"{kind}_{c}_") for n in data.files))]  # noqa: E731
+    return [(of("in", c), of("out", c)) for c in range(count)]
+
+
+def session(folder: Path) -> dict[str, Any]:
+    """Load a model once and make all calls; what went wrong, if anything did."""
+    sys.path.insert(0, str(ROOT))
+    import webgpu_run
+
+    calls, errors, problem = calls_of(folder / "calls.npz"), [], ""
+    try:
+        model = webgpu_run.load(str(folder / "model.pte"))
+        for k, (inputs, wanted) in enumerate([*calls, *calls[:1]]):
+            worst, problem = error_of(model.run(inputs), wanted)
+            errors.append(worst)
+            if problem:
+                problem = f"call {k}: {problem}"
+                break
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    cosine = 0.0
+    if not problem and folder.name.startswith("minilm"):
+        pairs = [(np.asarray(model.run(i)[0], np.float64), w[0].astype(np.float64)) for i, w in calls]
+        cosine = min(float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())) for a, b in pairs)
+    return {"errors": errors, "problem": problem, "cosine": cosine}
+
+
+def command_seconds(folder: Path) -> tuple[float, float]:
+    """Wall and CPU time from the start of the command to its output, when the driver's cache has the kernels."""
+    inputs = calls_of(folder / "calls.npz")[0][0]
+    work = folder / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    command = [sys.executable, "-m", "webgpu_run", str(folder / "model.pte"), "--output", str(work / "out"), "--quiet"]
+    for i, array in enumerate(a for a in inputs if a.ndim):  # numbers are fixed by the exporter
+        np.save(work / f"{i}.npy", array)
+        command += ["--input", str(work / f"{i}.npy")]
+    best = (np.inf, np.inf)
+    for _ in range(2):
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        best = min(best, (round(time.perf_counter() - start, 2), round(used, 2)))
+    return best
+
+
+def run(names: list[str], out: Path) -> None:
+    """Run every exported model in a process of its own."""
+    for folder in sorted(p.parent for p in out.glob("*/about.json")):
+        about = json.loads((folder / "about.json").read_text())
+        if about["stage"] != "done" or (names and folder.name not in names):
+            continue
+        command = [sys.executable, __file__, "session", str(folder)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            lines = done.stdout.splitlines()
+            result = json.loads(lines[-1]) if lines else {"errors": [], "problem": f"exit code {done.returncode}"}
+        except subprocess.TimeoutExpired:
+            result = {"errors": [], "problem": "no result within 600 s"}
+        worst = max(result["errors"], default=np.inf)
+        if not result["problem"] and worst > about["tolerance"]:
+            result["problem"] = f"differs by {worst:.1e} of the range"
+        result["is_right"] = not result["problem"]
+        result["seconds"], result["cpu"] = command_seconds(folder) if result["is_right"] else (None, None)
+        (folder / "result.json").write_text(json.dumps(result))
+        print(f"{folder.name:24} {worst:8.1e} {result['seconds']!s:>6} s  {result['problem'][:160]}", flush=True)
+
+
+def content(path: Path) -> str:
+    """How many ops a file has on the device and on the CPU."""
+    sys.path.insert(0, str(ROOT))
+    from webgpu_run.formats import pte
+
+    method = pte.load(path).method()
+    graphs = [d.graph for d in method.delegates if d.graph]
+    kernels = [s for s in method.instructions if isinstance(s, pte.KernelCall)]
+    return f"{sum(len(g.chain) for g in graphs)} in {len(graphs)} | {len(kernels)}"
+
+
+def table(page: Path, out: Path) -> None:
+    """Replace the part of a page between `<!-- zoo -->` and `<!-- end -->`."""
+    rows, failed, refused, times = [], [], [], []
+    for folder in sorted(p.parent for p in out.glob("*/about.json")):
+        about = json.loads((folder / "about.json").read_text())
+        if about["stage"] != "done":
+            error = re.sub(r"\s+", " ", about.get("error", "")).replace("|", "/")[:160]
+            refused.append(f"| {folder.name} | {about['stage']} | {error} |")
+            continue
+        result = json.loads((folder / "result.json").read_text())
+        shapes = len(calls_of(folder / "calls.npz"))
+        size = f"{(folder / 'model.pte').stat().st_size / 1e3:.0f}"
+        worst = f"{max(result['errors']):.1e}" if result["errors"] else ""
+        if result["is_right"]:
+            seconds, is_right = f"{result['seconds']:.1f} | {result['cpu']:.1f}", "yes"
+        else:
+            seconds, is_right = " | ", "no"
+        row = (
+            folder.name,
+            size,
+            content(folder / "model.pte"),
+            shapes,
+            f"{about['tolerance']:g}",
+            worst,
+            seconds,
+            is_right,
+        )
+        rows.append(f"| {' | '.join(map(str, row))} |")
+        if result["is_right"]:
+            times.append(result["cpu"])
+        else:
+            problem = result["problem"].replace("|", "/")
+            failed.append(f"- `{folder.name}`: {problem}")
+    cosines = [
+        f"`{p.parent.name}` {json.loads(p.read_text())['cosine']:.8f}" for p in sorted(out.glob("minilm*/result.json"))
+    ]
+    lines = [
+        f"{len(rows)} of {len(rows) + len(refused)} models export, and {len(times)} of these {len(rows)} are right at",
+        f"every shape. From start to output the command needs {min(times):.1f} to {max(times):.1f} s of CPU time",
+        f"once the kernels are compiled, on {platform.machine()} with {os.cpu_count()} cores.",
+        "",
+        "| model | kB | ops in delegates | CPU kernels | shapes | tolerance | largest error | s | CPU s | right |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+        *rows,
+        "",
+        *(["Not right or refused:", "", *failed, ""] if failed else ["No exported file is wrong or refused.", ""]),
+        *(
+            [f"Smallest cosine similarity of MiniLM's sentence embeddings to PyTorch's: {', '.join(cosines)}.", ""]
+            if cosines
+            else []
+        ),
+        *(
+            ["Not exported:", "", "| model | stage | error of the exporter |", "|---|---|---|", *refused, ""]
+            if refused
+            else []
+        ),
+    ]
+    text = page.read_text()
+    head, rest = text.split("<!-- zoo -->\n", 1)
+    page.write_text(head + "<!-- zoo -->\n" + "\n".join(lines) + "<!-- end -->" + rest.split("<!-- end -->", 1)[1])
+
+
+def fixtures(out: Path) -> None:
+    target = ROOT / "tests" / "fixtures" / "zoo"
+    target.mkdir(exist_ok=True)
+    for name in FIXTURES.split():
+        shutil.copy(out / name / "model.pte", target / f"{name}.pte")
+        tolerance = json.loads((out / name / "about.json").read_text())["tolerance"]
+        np.savez_compressed(target / f"{name}.npz", tolerance=tolerance, **np.load(out / name / "calls.npz"))
+    print(f"{len(FIXTURES.split())} models, {sum(p.stat().st_size for p in target.iterdir()) / 1e6:.1f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("export", "run", "session", "table", "fixtures"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path, default=Path("zoo"))
+    parser.add_argument("--minilm", metavar="FOLDER")
+    args = parser.parse_intermixed_args()
+    if args.what == "export":
+        export(args.names, args.out, args.minilm)
+    elif args.what == "run":
+        run(args.names, args.out)
+    elif args.what == "session":
+        print(json.dumps(session(Path(args.names[0]))))
+    elif args.what == "table":
+        table(Path(args.names[0]), args.out)
+    else:
+        fixtures(args.out)
+
+
+if __name__ == "__main__":
+    main()
