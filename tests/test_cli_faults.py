@@ -183,7 +183,7 @@ def test_tiktoken_file(tmp_path: Path) -> None:
 def test_hostile_chat_templates(template: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(template)
     command = (
-        "import json, sys\nfrom webgpu_run.llm.chat import Template\nfrom webgpu_run.errors import FormatError\n"
+        "import json, sys\nfrom webgpu_run.llm.template import Template\nfrom webgpu_run.errors import FormatError\n"
         "t = Template(open(sys.argv[1]).read(), sys.argv[1])\n"
         "try:\n    t.render([{'role': 'user', 'content': 'x'}])\n"
         "except FormatError as e:\n    print(e, file=sys.stderr)"
@@ -316,7 +316,7 @@ def test_interrupted_while_decoding() -> None:
     out, err = process.communicate(timeout=180)
     assert process.returncode == 130
     assert out.endswith(b"\n")
-    assert err.startswith(b"prefill ")
+    assert err.startswith(b"load ")
     assert err.rstrip().endswith(b"stop: interrupt")
 
 
@@ -331,7 +331,7 @@ def test_stdout_closed_while_decoding() -> None:
     command = f'"{sys.executable}" -m webgpu_run "{TINY}" --prompt-ids 5,6 -n 2 >&-'
     done = subprocess.run(["sh", "-c", command], capture_output=True, env=environment(), timeout=180)
     assert done.returncode == 0
-    assert done.stderr.startswith(b"prefill ")
+    assert done.stderr.startswith(b"load ")
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_poor_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
-        *(("-n", n) for n in ("0", "-1", "abc", "1e9")),
+        *(("-n", n) for n in ("0", "-2", "abc", "1e9")),
         *(("--temp", t) for t in ("-1", "nan", "inf", "x")),
         *(("--top-p", p) for p in ("0", "1.5", "nan", "-0.1")),
         *(("--min-p", p) for p in ("-1", "2")),

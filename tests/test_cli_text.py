@@ -20,8 +20,8 @@ from helpers.language import FIXTURES, TEMPLATE, byte_tokenizer, environment, fo
 from helpers.samples import add_program
 
 STATS = re.compile(
-    r"^prefill \d+ tok [\d,.]+ tok/s · decode \d+ tok(?: [\d,.]+ tok/s)? · "
-    r"ttft ([\d,]+) ms(?: · compiled kernels ([\d,]+) ms)? · GPU [\d,]+ MB · stop: (\w+)$"
+    r"^load [\d,]+ ms · compile [\d,]+ ms · prefill \d+ tok [\d,]+ ms [\d,.]+ tok/s · "
+    r"decode \d+ tok [\d,]+ ms(?: [\d,.]+ tok/s)? · total [\d,]+ ms · ttft [\d,]+ ms · GPU [\d,]+ MB · stop: (\w+)$"
 )
 
 
@@ -52,19 +52,9 @@ def test_greedy_ids_are_those_of_eager(golden: tuple[list[int], list[int]]) -> N
     args = (FIXTURES / "tiny_dyn.pte", "--prompt-ids", ",".join(map(str, prompt)), "-n", len(said))
     result = webgpu_run(*map(str, args))
     assert (result.code, ids(result.out)) == (0, said)
-    found = STATS.match(result.err.strip())
+    found = STATS.match(result.err.splitlines()[-1])
     assert found, result.err
-    assert found[3] == "length"
-
-
-def test_compiling_is_told_where_most_of_the_wait_was_that(tmp_path: Path) -> None:
-    """A driver that remembers nothing compiles in every run."""
-    env = {"MESA_SHADER_CACHE_DISABLE": "true"}
-    result = webgpu_run(FIXTURES / "tiny_dyn.pte", "--prompt-ids", "5,6,7", "-n", "2", "--no-tune", env=env)
-    found = STATS.match(result.err.strip())
-    assert found, result.err
-    ttft, compiled = (int(n.replace(",", "")) for n in found.group(1, 2))
-    assert 2 * compiled > ttft
+    assert found[1] == "length"
 
 
 def test_prefill_token_by_token_and_without_fusion(golden: tuple[list[int], list[int]]) -> None:
@@ -84,7 +74,7 @@ def test_stdout_is_the_text_alone(model: Path) -> None:
     bare = webgpu_run(FIXTURES / "tiny_dyn.pte", "--prompt-ids", ",".join(map(str, prompt)), "-n", "24")
     result = webgpu_run(model, "--prompt", "so it is", "-n", "24", "--ignore-eos")
     assert result.out == tokenizer.decode(ids(bare.out)) + "\n" * (not result.out.endswith("\n\n"))
-    assert STATS.match(result.err.strip()), result.err
+    assert STATS.match(result.err.splitlines()[-1]), result.err
 
 
 def test_markup_is_not_parsed(tmp_path: Path) -> None:
@@ -132,7 +122,7 @@ def test_same_seed_same_text(model: Path) -> None:
 def test_drawing_without_temperature_is_told(model: Path) -> None:
     given = ("--prompt", "in the", "-n", "1", "--top-k", "5", "--top-p", "0.9", "--min-p", "0.1", "--seed", "1")
     warning = "warning: --top-k, --top-p, --min-p, --seed without --temp above 0: the likeliest token is taken"
-    assert webgpu_run(model, *given).err.splitlines()[0] == warning
+    assert webgpu_run(model, *given).err.splitlines()[:2] == ["hint: --chat applies the model's chat template", warning]
     assert webgpu_run(model, *given, "-q").err == ""
     assert "warning" not in webgpu_run(model, *given, "--temp", "1").err
 
@@ -183,7 +173,16 @@ def test_static_file_prefills_token_by_token() -> None:
 
 def test_chat_keeps_the_cache(model: Path) -> None:
     process = start(
-        model, "--chat", "-n", "5", "--ignore-eos", "--trace-resize=json", "--stats", "none", stdin=subprocess.PIPE
+        model,
+        "--chat",
+        "--turns",
+        "-n",
+        "5",
+        "--ignore-eos",
+        "--trace-resize=json",
+        "--stats",
+        "none",
+        stdin=subprocess.PIPE,
     )
     out, err = process.communicate(b"who is it\nand who are you\n", timeout=180)
     assert process.returncode == 0
@@ -201,7 +200,7 @@ def test_chat_keeps_the_cache(model: Path) -> None:
 
 def test_chat_forgets_the_oldest_turns_when_full(model: Path) -> None:
     questions = "".join(f"{'tell me ' * 4}{i}\n" for i in range(4)).encode()
-    process = start(model, "--chat", "-n", "8", "--system", "be kind", stdin=subprocess.PIPE)
+    process = start(model, "--chat", "--turns", "-n", "8", "--system", "be kind", stdin=subprocess.PIPE)
     _, err = process.communicate(questions, timeout=180)
     assert process.returncode == 0
     assert b"messages were forgotten" in err
@@ -220,32 +219,32 @@ def test_chat_on_a_terminal(model: Path) -> None:
     code, seen = on_terminal(model, "--chat", "-n", "3", typed="who is it\n/reset\n/exit\n")
     assert code == 0
     assert seen.count("> ") >= 3
-    assert "decode 3 tok" in seen
+    assert "decode 2 tok" in " ".join(seen.split())
 
 
 def test_commands_of_a_chat(model: Path) -> None:
     """A command is never sent to the model. An unknown command is an error."""
-    then = [("/help, /reset, /exit; Ctrl-C ends a reply", "/help\n"), ("/exit   end the chat", "/rest now\n")]
+    then = [("Ctrl-C ends a reply, Ctrl-D the chat", "/help\n"), ("end the chat, as Ctrl-D does", "/rest now\n")]
     code, seen = on_terminal(model, "--chat", then=[*then, ("no such command: /rest;", "/exit\n")])
     assert code == 0
-    assert "/reset  forget what was said" in seen
-    assert "decode 0 tok" in seen
-    process = start(model, "--chat", "-n", "2", "-q", stdin=subprocess.PIPE)
+    assert re.search(r"/reset +forget what was said", seen)
+    assert "decode 0 tok" in " ".join(seen.split())
+    process = start(model, "--chat", "--turns", "-n", "2", "-q", stdin=subprocess.PIPE)
     out, err = process.communicate(b"/nosuch\n /nosuch\n", timeout=180)
     assert err.startswith(b"no such command: /nosuch; /help lists them")
     assert out.count(b"\n") >= 1
 
 
 def test_ctrl_c_in_a_chat(model: Path) -> None:
-    """It clears a line, stops a prefill between chunks, and at an empty line ends the chat."""
-    then = [("> ", "half"), ("half", "\x03"), ("\r\n> ", "who are you\n"), ("prefill", "\x03")]
-    then += [("again to stop now", ""), ("the question is forgotten\x1b[0m\r\n> ", "who\n"), ("> ", "\x04")]
+    """It clears a line, stops a prefill, and at an empty line ends the chat."""
+    then = [("> ", "half"), ("half", "\x03"), ("\x1b[?2004h> ", "who are you\n"), ("prefill", "\x03")]
+    then += [("the question is forgotten\x1b[0m\r\n\x1b[?2004h> ", "who\n"), ("> ", "\x04")]
     slow = (model, "--chat", "--chunk", "1", "--check", "-n", "2", "--ignore-eos")
     code, seen = on_terminal(*slow, then=then)
-    assert (code, "decode 2 tok" in seen) == (0, True)
+    assert (code, "decode 1 tok" in " ".join(seen.split())) == (0, True)
     code, seen = on_terminal(*slow, then=[("> ", "\x03")])
     assert code == 130
-    assert re.search(r"> \r\n(\x1b\S*)?check: 0 op", seen)
+    assert re.search(r"> (\x1b\S*)?\s*check: 0 op", seen), seen
 
 
 def test_template_in_a_json_file(model: Path, tmp_path: Path) -> None:
@@ -284,8 +283,9 @@ def test_any_model(tmp_path: Path) -> None:
     np.save(tmp_path / "pos.npy", np.asarray([0]))
     given = ("--input", tmp_path / "tokens.npy", "--input", tmp_path / "pos.npy")
     result = webgpu_run(FIXTURES / "tiny_dyn.pte", *given, "--output", tmp_path / "out")
-    assert (result.code, result.out) == (0, "")
-    assert result.err.startswith("forward ")
+    assert result.code == 0
+    assert result.out.startswith("output_0  float32 [1, 512]  min ")
+    assert "forward " in result.err
     np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), data["logits_0"].reshape(1, -1), atol=1e-4)
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["output_0.npy"]
     told = stats(webgpu_run(FIXTURES / "tiny_dyn.pte", *given, "--stats", "json"))
@@ -303,7 +303,7 @@ def test_a_model_without_tokens(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", x)
     result = webgpu_run(tmp_path / "add.pte", "--input", tmp_path / "x.npy", "--check", "--check-resize", "-q")
     assert (result.code, result.err) == (0, "")
-    assert result.out.startswith("output 0  float32 [4, 8]  min ")
+    assert result.out.startswith("output_0  float32 [4, 8]  min ")
     result = webgpu_run(tmp_path / "add.pte", "--prompt", "x")
     assert result.code == 4
     assert "hint: --input x.npy" in result.err

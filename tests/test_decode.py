@@ -13,7 +13,7 @@ from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device
 from webgpu_run.gpu.executor import TURNS
 from webgpu_run.llm.sampling import Sampler
-from webgpu_run.llm.session import Reply, Session
+from webgpu_run.llm.session import Session, TokenStream
 from webgpu_run.ops.choice import GREEDY
 from webgpu_run.runtime.decode import AHEAD_NS, TOGETHER_NS, Decoder
 from webgpu_run.runtime.model import Model
@@ -23,6 +23,7 @@ from webgpu_run.shapes import Array
 
 from helpers import graphs
 from helpers.graphs import bits, run
+from helpers.kinds import KINDS, open_kind
 from helpers.language import FIXTURES
 
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
@@ -56,7 +57,7 @@ def paced(monkeypatch: pytest.MonkeyPatch, step_ns: int = 1) -> None:
 
 
 def said(session: Session, sampler: Sampler, limit: int = 30) -> list[int]:
-    return list(Reply(session, PROMPT, sampler, limit=limit))
+    return list(TokenStream(session, PROMPT, sampler, limit=limit))
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -86,6 +87,22 @@ def test_as_many_steps_as_a_reader_waits_for(
     assert [c.position for c in calls[1:]] == [*range(len(PROMPT), len(PROMPT) + 29)] * 3
 
 
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_every_kind_of_file_decodes_as_the_host_would(
+    name: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's choice after each single call is the reference: it has no submissions with several steps."""
+    model = open_kind(name, device)
+    session = Session(model)
+    prompt = [i % session.interface.vocab for i in PROMPT]
+    want = [int(session.prefill(prompt).argmax())]
+    while len(want) < 9:
+        want.append(int(session.step(want[-1:]).argmax()))
+    for together in (1, 2, 5):
+        paced(monkeypatch, TOGETHER_NS // together)
+        assert list(TokenStream(Session(model, ahead=False), prompt, Sampler(), limit=len(want))) == want
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_what_was_run_and_not_asked_for_is_forgotten(
     ahead: bool, model: Model, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +115,7 @@ def test_what_was_run_and_not_asked_for_is_forgotten(
     paced(monkeypatch)
     for end in (2, 9, 10):
         session = Session(model, ahead=ahead)
-        reply = Reply(session, PROMPT, Sampler(), limit=30, eos=frozenset((ids[end],)))
+        reply = TokenStream(session, PROMPT, Sampler(), limit=30, eos=frozenset((ids[end],)))
         assert (list(reply), reply.reason) == (ids[: ids.index(ids[end])], "eos")
         assert session.ids == PROMPT + reply.ids
         session.rewind(len(PROMPT))
@@ -113,7 +130,7 @@ def test_no_step_past_the_context(ahead: bool, model: Model, monkeypatch: pytest
     seen = Counted(model, monkeypatch)
     session = Session(model, ahead=ahead)
     session.prefill([1] * 106)
-    reply = Reply(session, [2, 3], Sampler(), limit=500)
+    reply = TokenStream(session, [2, 3], Sampler(), limit=500)
     assert len(list(reply)) == 128 - 108 + 1
     assert (reply.reason, session.room, sum(seen.turns)) == ("context", 0, 20)
     with pytest.raises(ShapeError):

@@ -104,3 +104,12 @@ def test_the_process_ends_with_the_command(tmp_path: Path) -> None:
     while Path(f"/proc/{workers[0]}").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not Path(f"/proc/{workers[0]}").exists()
+
+
+def test_a_huge_file_beside_a_tokenizer(tmp_path: Path) -> None:
+    model = damaged(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"a": "' + "b" * (9 << 20) + '"}')
+    result = webgpu_run(model, "--prompt", "a", "-n", "1")
+    assert result.code == 3
+    assert "at most" in result.err
+    assert "tokenizer_config.json" in result.err

@@ -126,7 +126,8 @@ def test_a_narrow_terminal(tmp_path: Path) -> None:
 def test_json_before_or_after_the_model(tmp_path: Path) -> None:
     path = tmp_path / "add.pte"
     pte_writer.write(path, add_program())
-    texts = {webgpu_run(*args).out for args in ((path, "--inspect", "json"), ("--inspect=json", path))}
+    env = {"XDG_CACHE_HOME": str(tmp_path)}  # no adapter was measured, so nothing depends on the memory that is free
+    texts = {webgpu_run(*args, env=env).out for args in ((path, "--inspect", "json"), ("--inspect=json", path))}
     report = json.loads(texts.pop())
     assert not texts
     assert report["metadata"] == {"get_n": 3, "get_ids": [1, 2]}
@@ -226,3 +227,38 @@ def test_opening_does_not_grow_with_the_weights(
     assert reads[1] < reads[0] + 256
     assert large.peak < small.peak + 4_000_000
     assert large.seconds < small.seconds * 2 + 1
+
+
+def parameters(dim: int, hidden: int, kv: int, vocab: int, *, tables: int = 2) -> int:
+    """Of two layers with three linears in the feed-forward part, and norms."""
+    layer = 2 * dim * dim + 2 * kv * dim + 3 * dim * hidden + 2 * dim
+    return 2 * layer + dim + tables * vocab * dim
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "weights", "attention", "embedding"),
+    [
+        ("tiny_dyn", parameters(128, 256, 64, 512), {"4-bit, group 32": 16}, (2, 4, 2, 32, 128), (128, 512)),
+        ("tiny_tied", parameters(128, 192, 64, 332, tables=1), {"4-bit, group 64": 15}, (2, 2, 1, 64, 128), (128, 332)),
+        (
+            "tiny_8da4w",
+            parameters(96, 224, 32, 508),
+            {"4-bit, group 32": 1, "4-bit, group 32, 8-bit activations": 15},
+            (2, 6, 2, 16, 128),
+            (96, 508),
+        ),
+    ],
+)
+def test_facts(
+    name: str, count: int, weights: dict[str, int], attention: tuple[int, ...], embedding: tuple[int, int]
+) -> None:
+    """Parameters are counted as elements, not bytes; weights that the file has once are counted once."""
+    path = FIXTURES[0].with_name(f"{name}.pte")
+    found = json.loads(webgpu_run(path, "--inspect", "json").out)["methods"][0]["facts"]
+    assert found["parameters"] == count
+    assert found["weights"] == weights
+    assert tuple(found["attention"].values()) == attention
+    assert (found["width"], found["vocabulary"]) == embedding
+    shown = webgpu_run(path, "--inspect").out
+    assert f"parameters  {count:,}\n" in shown
+    assert f"heads {attention[1]}, kv heads {attention[2]}, head dim {attention[3]}" in shown

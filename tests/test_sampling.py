@@ -9,7 +9,7 @@ import pytest
 
 from webgpu_run.gpu.device import Device
 from webgpu_run.llm.sampling import Sampler
-from webgpu_run.ops.choice import FAR, NOTHING, STEPS, WORDS, choose, weights
+from webgpu_run.ops.choice import FAR, MOST_RECENT, MOST_WORDS, NOTHING, STEPS, choose, lowered, weights
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array
 
@@ -21,7 +21,7 @@ SIZES = (1, 2, 7, 64, 509, 2048, 2050, 9001)
 def picker(device: Device, count: int, rows: int = 1) -> Runner:
     """A graph that picks from [1, rows, count] as its second input says."""
     b = Builder()
-    x, how = b.input((1, rows, count)), b.input((WORDS,), "int32")
+    x, how = b.input((1, rows, count)), b.input((MOST_WORDS,), "int32")
     b.output(b.call("wr.pick", x, how, out=(1,), dtype="int32"))
     return b.runner(device)
 
@@ -52,6 +52,8 @@ def some_sampler(rng: np.random.Generator, count: int) -> Sampler:
         float(rng.choice([1.0, 1.0, 0.999999, 0.95, 0.5, 0.01, 0.0])),
         float(rng.choice([0.0, 0.0, 1e-9, 0.001, 0.05, 0.5, 1.0])),
         int(rng.integers(2**63)),
+        float(rng.choice([1.0, 1.1, 1.3, 0.7, 100.0, 3.0])),
+        int(rng.choice([1, 3, 64, 65, MOST_RECENT])),
     )
 
 
@@ -63,13 +65,25 @@ def test_the_device_picks_what_the_host_picks(count: int, device: Device) -> Non
         x = np.full((1, int(rng.integers(1, 4)), count), 1e9, np.float32)  # rows before the last have no say
         x[0, -1] = row = some_logits(rng, count)
         sampler = some_sampler(rng, count)
-        words = sampler.words(i)
-        if words.size and i % 9 == 0:
+        words = sampler.words(i, rng.integers(count, size=int(rng.integers(1200))).tolist())
+        if not sampler.greedy and i % 9 == 0:
             words[4] = rng.choice([0, 1, -1, -(2**31)])  # the first draw, and the last
         got = int(run(runner, [x, words])[0][0])
         assert got == choose(row, words), f"call {i}: {sampler}, words {words.view(np.uint32)}"
         seen.add(got)
     assert len(seen) > min(count, 100) / 2
+
+
+def test_recent_tokens_are_lowered() -> None:
+    """As llama.cpp defines it: a positive logit is divided by the penalty, any other is multiplied by it."""
+    row = np.array([2.0, -2.0, 0.0, 3.0, -np.inf, 1.0], np.float32)
+    sampler = Sampler(repeat_penalty=1.25, repeat_last_n=5)
+    words = sampler.words(0, [5, 3, 0, 1, 1, 2, 4])  # 5 and 3 are not recent
+    np.testing.assert_allclose(lowered(row, words), [1.6, -2.5, 0, 3, -np.inf, 1], rtol=1e-7)
+    assert row[0] == 2
+    assert sampler.pick(np.array([2.4, 2.0], np.float32), 0, [0]) == 1
+    assert sampler.pick(np.array([2.4, 2.0], np.float32), 0, [0, 1, 1, 1, 1, 1]) == 0
+    assert not Sampler(repeat_penalty=1.25, repeat_last_n=0).words(0, [5]).size
 
 
 @pytest.mark.parametrize("count", [49152, 128256])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +17,17 @@ from webgpu_run.debug.stepping import Check, Stepper, check_finite
 from webgpu_run.errors import CheckError, ShapeError, UnsupportedError
 from webgpu_run.formats.pte import Method, Tensor
 from webgpu_run.formats.vkgraph import VkTensor
+from webgpu_run.gpu import executor
 from webgpu_run.gpu.device import Device
 from webgpu_run.llm.sampling import Sampler
-from webgpu_run.llm.session import Interface, Reply, Session
+from webgpu_run.llm.session import Interface, Session, TokenStream
 from webgpu_run.llm.tokenizer import StopStrings, TextStream, find
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 
 from helpers.language import FIXTURES, byte_tokenizer, word_tokenizer
 
-FILES = sorted(FIXTURES.glob("*.pte"))
+FILES = sorted(FIXTURES.glob("tiny_*.pte"))
 PROMPT = [0, 320, 350, 459, 296, 397, 426, 115, 28]
 
 
@@ -37,7 +39,7 @@ def model(device: Device) -> Model:
 def said(
     session: Session, prompt: Sequence[int] = PROMPT, limit: int = 12, sampler: Sampler | None = None
 ) -> list[int]:
-    return list(Reply(session, prompt, sampler or Sampler(), limit=limit))
+    return list(TokenStream(session, prompt, sampler or Sampler(), limit=limit))
 
 
 @pytest.mark.parametrize("name", ["tiny_dyn", "tiny_short", "tiny_qwen3", "tiny_static"])
@@ -49,7 +51,13 @@ def test_prefill_in_any_chunks_gives_the_same_ids(name: str, device: Device) -> 
     assert told[0] == told[1] == told[2]
 
 
-@pytest.mark.parametrize("sampler", [Sampler(), Sampler(1.5, 300, 0.99, 0.0005, 11), Sampler(0.9, seed=4)], ids=str)
+SAMPLERS = (
+    *(Sampler(), Sampler(1.5, 300, 0.99, 0.0005, 11), Sampler(0.9, seed=4)),
+    *(Sampler(repeat_penalty=1.5, repeat_last_n=9), Sampler(0.8, seed=3, repeat_penalty=1.3)),
+)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 def test_ids_chosen_by_the_device_are_those_of_the_logits(model: Model, sampler: Sampler) -> None:
     assert model.chooses
     ahead = said(Session(model, ahead=True), limit=30, sampler=sampler)
@@ -58,9 +66,11 @@ def test_ids_chosen_by_the_device_are_those_of_the_logits(model: Model, sampler:
     session, out = Session(model, ahead=True), []
     logits = session.prefill(PROMPT)
     for i in range(30):
-        out.append(sampler.pick(logits, i))
+        out.append(sampler.pick(logits, i, PROMPT + out))
         logits = session.step(out[-1:])
     assert out == ahead
+    if sampler.recalls:
+        assert out != said(Session(model), limit=30, sampler=replace(sampler, repeat_penalty=1.0))
 
 
 def test_how_to_choose_is_asked_anew_every_time(model: Model) -> None:
@@ -111,16 +121,16 @@ def test_a_reply_can_be_taken_back(model: Model) -> None:
 
 def test_positions_and_calls(model: Model) -> None:
     session = Session(model, chunk=4, ahead=True)
-    reply = Reply(session, PROMPT, Sampler(), limit=3)
+    reply = TokenStream(session, PROMPT, Sampler(), limit=3)
     ids = list(reply)
-    assert (reply.reason, reply.pending) == ("length", ids[-1:])
+    assert reply.reason == "length"
     assert [(c.phase, c.tokens, c.position) for c in session.calls] == [
         *[("prefill", 4, 0), ("prefill", 4, 4), ("prefill", 1, 8)],
         *[("decode", 1, 9), ("decode", 1, 10)],
     ]
     eos = frozenset((ids[1],))
-    reply = Reply(Session(model, ahead=True), PROMPT, Sampler(), limit=9, eos=eos)
-    assert (list(reply), reply.reason, reply.pending) == (ids[:1], "eos", [])
+    reply = TokenStream(Session(model, ahead=True), PROMPT, Sampler(), limit=9, eos=eos)
+    assert (list(reply), reply.reason) == (ids[:1], "eos")
 
 
 def test_nothing_is_run_when_tokens_do_not_fit(model: Model) -> None:
@@ -266,3 +276,27 @@ def test_no_step_ahead_where_a_software_driver_has_all_processors(
         monkeypatch.setenv("LP_NUM_THREADS", threads)
         monkeypatch.setattr(type(model.device.adapter), "software", software)
         assert Session(model).decoder.ahead is ahead
+
+
+def test_a_watched_call_gives_the_same_in_several_submissions(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells the share that is done, and what the watcher raises ends it."""
+    monkeypatch.setattr(executor, "LONG_WORK", 0)
+    monkeypatch.setattr(executor, "PART_NS", 1)
+    inputs, shares = [np.array([PROMPT]), np.array([0])], list[float]()
+    want = model.run(inputs)[0]
+    assert np.array_equal(model.run(inputs, watch=shares.append)[0], want)
+    assert len(shares) > 5
+    assert sorted(set(shares)) == shares
+    assert 0 < shares[0] < shares[-1] < 1
+
+    def stop(share: float) -> None:
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.run(inputs, watch=stop)
+    assert np.array_equal(model.run(inputs)[0], want)
+    bar: list[tuple[str, int, int]] = []
+    Session(model, progress=lambda *told: bar.append(told), chunk=6).prefill(PROMPT)
+    assert [done for _, done, _ in bar] == sorted(done for _, done, _ in bar)
+    assert len({done for _, done, _ in bar}) > 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def beside(path: str | os.PathLike[str], name: str) -> Path | None:
 
 def model_file(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """The model that a path names: the path itself, or the only .pte file in a folder."""
+    if not os.path.exists(path):
+        raise FormatError(f"cannot open: no such file or directory ({os.fspath(path)})", hint=_near(Path(path)))
     if not os.path.isdir(path):
         return path
     models = sorted(file for file in Path(path).glob("*.pte") if file.is_file())
@@ -35,6 +38,16 @@ def model_file(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
         raise FormatError(f"is a directory with {len(models)} models: {names} ({os.fspath(path)})", hint="name one")
     hint = EXPORT_HINT.format(model="FOLDER") if (Path(path) / "config.json").is_file() else None
     raise FormatError(f"is a directory without a .pte file ({os.fspath(path)})", hint=hint)
+
+
+def _near(path: Path) -> str | None:
+    """Models with a similar name, in the folder where one was looked for."""
+    try:
+        names = [f.name for f in path.parent.iterdir() if f.suffix == ".pte" or any(f.glob("*.pte"))]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, 3) or difflib.get_close_matches(f"{path.name}.pte", names, 3)
+    return f"did you mean {' or '.join(str(path.with_name(name)) for name in near)}?" if near else None
 
 
 def wgsl_dir() -> Path:

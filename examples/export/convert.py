@@ -102,15 +102,34 @@ def logits(decoder: Any, ids: list[int], position: int = 0) -> Tensor:
     return decoder(torch.tensor([ids]), {"input_pos": torch.tensor([position])}).flatten()
 
 
-def greedy(decoder: Any, ids: list[int], count: int) -> tuple[list[int], list[float]]:
-    """The `count` likeliest next tokens, one after the other, and the logit of each."""
+def greedy(decoder: Any, ids: list[int], count: int) -> tuple[list[int], Tensor]:
+    """The `count` likeliest next tokens, one after the other, and the logits of each step."""
     reply: list[int] = []
-    best: list[float] = []
+    steps: list[Tensor] = []
     while len(reply) < count:
-        now = logits(decoder, reply[-1:], len(ids) + len(reply) - 1) if reply else logits(decoder, ids)
-        reply.append(int(now.argmax()))
-        best.append(float(now.max()))
-    return reply, best
+        steps.append(logits(decoder, reply[-1:], len(ids) + len(reply) - 1) if reply else logits(decoder, ids))
+        reply.append(int(steps[-1].argmax()))
+    return reply, torch.stack(steps)
+
+
+def sensitivity(decoder: Any, ids: list[int], reply: list[int], expected: Tensor) -> float:
+    """How far the model's own logits move, as a share of their range, if its embeddings change by a millionth.
+
+    With activations rounded to 8 bits this is far more than a millionth: a value that lay between two steps of the
+    rounding takes the other one, and all later layers see it.
+    """
+    torch.manual_seed(0)
+    hook = decoder.tok_embeddings.register_forward_hook(lambda _m, _i, out: out * (1 + 1e-6 * torch.randn_like(out)))
+    worst = 0.0
+    for _ in range(3):
+        steps = [logits(decoder, ids)] + [logits(decoder, [t], len(ids) + i) for i, t in enumerate(reply[:-1])]
+        worst = max(worst, float(((torch.stack(steps) - expected).abs().amax(1) / ranges(expected)).max()))
+    hook.remove()
+    return worst
+
+
+def ranges(steps: Tensor) -> Tensor:
+    return steps.amax(1) - steps.amin(1)
 
 
 @torch.no_grad()
@@ -220,13 +239,22 @@ def main() -> None:
 
     report(stage=f"quantize ({options['mode']}, group {group})")
     decoder = quantize(decoder, options["mode"], group)
-    reply, best = greedy(decoder, ids, NEW_TOKENS)
+    reply, steps = greedy(decoder, ids, NEW_TOKENS)
     same = next((i for i, (a, b) in enumerate(zip(original, reply, strict=True)) if a != b), NEW_TOKENS)
     report(note=f"for {same} of {NEW_TOKENS} greedy tokens the 4-bit text is that of the original weights")
 
+    two = steps.topk(2, dim=1).values
+    eager = {
+        "prompt": PROMPT,
+        "prompt_ids": ids,
+        "reply": reply,
+        "text": tokenizer.decode(reply, skip_special_tokens=True),
+        "best": two[:, 0].tolist(),
+        "lead": ((two[:, 0] - two[:, 1]) / ranges(steps)).tolist(),
+        "sensitivity": sensitivity(decoder, ids, reply, steps) if options["mode"] == "8da4w" else 0.0,
+    }
     lower(decoder, facts, max_seq_len, out / f"{out.name}.pte")
-    text = tokenizer.decode(reply, skip_special_tokens=True)
-    report(done=True, prompt=PROMPT, prompt_ids=ids, reply=reply, best=best, text=text, memory=peak_memory())
+    report(done=True, **eager, memory=peak_memory())
 
 
 main()

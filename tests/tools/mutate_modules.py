@@ -147,7 +147,13 @@ MUTANTS = (
         "any input fits", f"{RUNTIME}/model.py", "Model._check_dims", "return", "tests/test_cli_faults.py -k inputs"
     ),
     Mutant("any model fits the device", f"{GRAPH}/budget.py", "check", "return", "tests/test_refusals.py"),
-    Mutant("any workgroup fits", f"{GRAPH}/budget.py", "_check_workgroup", "return", "tests/test_refusals.py"),
+    Mutant(
+        "any workgroup fits",
+        f"{GRAPH}/budget.py",
+        "_workgroup_problems",
+        "yield from ()",
+        "tests/test_refusals.py",
+    ),
     Mutant("any method can run", f"{RUNTIME}/support.py", "check_method", "return", "tests/test_refusals.py"),
     # readers
     Mutant("any byte is in the buffer", f"{FORMATS}/flatbuffer.py", "Reader._need", "return", f"{FAULTS} -k vtable"),

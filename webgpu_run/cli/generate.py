@@ -9,13 +9,15 @@ from ..console.interrupt import Interrupts
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
 from ..formats.pte import Program
-from ..llm.chat import Conversation, find_template
+from ..llm.conversation import Conversation
+from ..llm.language_model import LLM
 from ..llm.session import Interface, Session
 from .chat_loop import chat
 from .options import Settings
 from .prompt import find_prompt
+from .prompt_cache import PromptCache
 from .reply_printer import ReplyPrinter
-from .run_report import RunReport, check_outputs, load_model
+from .run_report import LoadClock, RunReport, check_outputs, load_model
 from .run_totals import RunTotals
 
 
@@ -25,35 +27,43 @@ def generate(program: Program, settings: Settings) -> int:
     interrupts = Interrupts()
     check_outputs(settings)
     interface = Interface.of(program.method(settings.method), program.metadata)
+    clock = LoadClock(zero_ns)
     prompt = find_prompt(settings, interface)
-    tokenizer = prompt.tokenizer
+    clock.end("prompt and tokenizer")
     _warn_about_sampling(settings)
-    template = find_template(tokenizer, settings.template) if settings.chat and tokenizer else None
+    totals = RunTotals(zero_ns)
     with Progress(quiet=settings.quiet) as progress:
-        model = load_model(program, settings, progress)
-        report = RunReport(settings, model, zero_ns)
+        model = load_model(program, settings, progress, clock)
+        totals.load_ns = clock.total_ns
+        report = RunReport(settings, model, clock)
         session = Session(
             model,
             chunk=settings.chunk,
             timed=report.timed,
             observers=report.observers,
-            progress=progress,
+            progress=progress if progress.is_shown else None,
             guard=lambda: interrupts.limit(settings.timeout),
+            interrupted=lambda: interrupts.requested,
         )
-        totals = RunTotals()
-        printer = ReplyPrinter(settings, session, tokenizer, interrupts, progress, totals)
+        llm = LLM.of(session, prompt.tokenizer, prompt.template)
+        printer = ReplyPrinter(settings, llm, interrupts, progress, totals)
         printer.introduce()
+        cache = PromptCache(llm, settings.prompt_cache, printer.warn) if settings.prompt_cache else None
         try:
-            if template and tokenizer:
-                code = chat(Conversation(session, tokenizer, template), printer, report, prompt.text)
+            if prompt.template:
+                code = chat(Conversation(llm, settings.system), printer, report, prompt.text)
+                if cache:
+                    cache.save_chat()
             else:
-                printer.print_reply(prompt.ids, echo=prompt.text)
+                prefix = cache.prefix(prompt.ids) if cache else 0
+                printer.print_reply(llm.generate(prompt.ids, **printer.options, prefix=prefix), echo=prompt.text)
+                if cache:
+                    cache.save()
                 code = INTERRUPTED if totals.reason == "interrupt" else 0
         except KeyboardInterrupt:
             totals.reason, code = "interrupt", INTERRUPTED
             printer.end_line()
         progress.close()
-        totals.calls = session.calls
         report.finish(totals)
     return code
 

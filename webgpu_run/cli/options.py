@@ -22,16 +22,29 @@ STATS = ("line", "json", "none")
 KV = ("f32", "f16")
 PROFILES = ("gpu", "gpu-plain", "gpu-8x16", "gpu-32x4", "software", "software-plain")
 TEXT = {
-    "Prompt": ("prompt", "prompt_file", "prompt_ids", "chunk", "tokenizer"),
+    "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer"),
     "Sampling (--temp above 0)": ("temp", "top_k", "top_p", "min_p", "seed"),
+    "Repeats": ("repeat_penalty", "repeat_last_n"),
     "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
-    "Chat": ("chat", "system", "template"),
+    "Chat": ("chat", "system", "template", "turns"),
+    "Many prompts": ("prompts", "out"),
 }
 GROUPS = {
     **TEXT,
-    "Any other model": ("input", "output", "method"),
-    "Model and device": ("data", "device", "list_devices", "doctor", "kv", "no_fuse", "no_tune", "timeout", "isolate"),
-    "Looking inside": ("inspect", "kernels", "profile", "trace_resize", "timings", "trace"),
+    "Any other model": ("input", "output", "method", "resize", "mean", "std"),
+    "Model and device": (
+        "model_option",
+        "data",
+        "device",
+        "list_devices",
+        "doctor",
+        "kv",
+        "no_fuse",
+        "no_tune",
+        "timeout",
+        "isolate",
+    ),
+    "Looking inside": ("inspect", "kernels", "profile", "trace_resize", "timings", "timings_out", "trace"),
     "Numerics": ("check", "check_resize", "nan_check", "dump"),
     "Output": ("stats",),
 }
@@ -48,25 +61,35 @@ class Settings:
     prompt: str | None = None
     prompt_file: str | None = None
     prompt_ids: tuple[int, ...] | None = None
-    max_new_tokens: int = 128
+    prompt_cache: str | None = None
+    prompts: str | None = None
+    out: str | None = None
+    max_new_tokens: int = 512
     chunk: int | None = None
     temp: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     chat: bool = False
     system: str | None = None
     template: str | None = None
+    turns: bool = False
     tokenizer: str | None = None
     input: tuple[str, ...] = ()
     output: str | None = None
     method: str | None = None
+    resize: tuple[int, int] | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
     trace_resize: str | None = None
     check_resize: bool = False
     timings: str | None = None
+    timings_out: str | None = None
     trace: str | None = None
     check: bool = False
     nan_check: bool = False
@@ -133,6 +156,51 @@ class _Number(_Type):
         return number
 
 
+class _Size(_Type):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).lower().split("x")
+        if len(parts) not in (1, 2) or not all(
+            p.isascii() and p.isdigit() and 0 < int(p[:9]) <= 1 << 16 for p in parts
+        ):
+            self.fail(f"{value!r} is not a size such as 224 or 640x480", param, ctx)
+        return int(parts[0]), int(parts[-1])
+
+
+class _Numbers(_Type):
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            numbers = ()
+        is_divisor = param is not None and param.name == "std"
+        if not numbers or not all(math.isfinite(n) and (n > 0 or not is_divisor) for n in numbers):
+            self.fail(
+                f"{value!r} is not a list of {'positive ' if is_divisor else ''}numbers such as 0.5,0.5,0.5", param, ctx
+            )
+        return numbers
+
+
+class _Limit(_Type):
+    """A number of tokens, or -1 for no limit."""
+
+    name = "limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of tokens", param, ctx)
+        return number if number >= 1 or number == -1 else self.fail(f"{number} is neither above 0 nor -1", param, ctx)
+
+
 _OPTIONS = (
     click.option("--prompt", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
     click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
@@ -140,15 +208,31 @@ _OPTIONS = (
         "--prompt-ids", type=_Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."
     ),
     click.option(
+        "--prompt-cache",
+        metavar="FILE",
+        help="Keep the KV cache of the prompt in a file. A later prompt with the same beginning starts from it.",
+    ),
+    click.option(
+        "--prompts",
+        metavar="FILE|-",
+        help="Reply to every prompt of a file: one JSON object per line with a prompt, messages or ids, or plain text.",
+    ),
+    click.option(
+        "--out",
+        metavar="OUT.jsonl",
+        help="Write the replies there when all are done. A run that was killed continues. Default: stdout.",
+    ),
+    click.option(
         "-n",
         "--max-new-tokens",
-        type=click.IntRange(1),
-        default=128,
+        type=_Limit(),
+        default=512,
         metavar="N",
-        help="Generate at most N tokens. Default: 128.",
+        help="Generate at most N tokens. -1 means no limit. Default: 512.",
     ),
     click.option(
         "--temp",
+        "--temperature",
         type=_Number(0),
         default=0.0,
         metavar="T",
@@ -182,6 +266,20 @@ _OPTIONS = (
         help="The same seed gives the same text. By default it is random, and printed.",
     ),
     click.option(
+        "--repeat-penalty",
+        type=_Number(0.01, 100),
+        default=1.0,
+        metavar="P",
+        help="Divide the logits of recent tokens by P if they are positive, else multiply them. Default: 1, no change.",
+    ),
+    click.option(
+        "--repeat-last-n",
+        type=click.IntRange(0, 1024),
+        default=64,
+        metavar="N",
+        help="How many tokens are recent for --repeat-penalty. Default: 64.",
+    ),
+    click.option(
         "--stop",
         type=_Stop(),
         multiple=True,
@@ -198,7 +296,7 @@ _OPTIONS = (
     click.option(
         "--chat",
         is_flag=True,
-        help="Talk with the model. The KV cache is kept between messages. Commands: /help, /reset, /exit.",
+        help="Talk with the model. The KV cache is kept between messages. /help lists its commands.",
     ),
     click.option("--system", type=_Text(), metavar="TEXT", help="The system message of a chat."),
     click.option(
@@ -207,14 +305,28 @@ _OPTIONS = (
         help="The chat template: a jinja file, or a JSON file with a chat_template field. "
         "Default: the one beside the tokenizer.",
     ),
+    click.option("--turns", is_flag=True, help="With piped input, each line is a message. Default: all of it is one."),
     click.option(
         "--tokenizer", metavar="PATH", help="A tokenizer file, or the folder it is in. Default: the model's folder."
     ),
     click.option(
-        "--input", multiple=True, metavar="X.npy", help="An input of the method. Repeat it for each input, in order."
+        "--input",
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="An input: .npy, .npz or a picture. Repeat it for each input, in order or by name (input_0=FILE).",
     ),
-    click.option("--output", metavar="DIR", help="Write the outputs there, as .npy files, instead of describing them."),
+    click.option("--output", metavar="DIR", help="Also write the outputs there, as .npy files."),
     click.option("--method", metavar="NAME", help="The method to run. Default: forward."),
+    click.option(
+        "--resize",
+        type=_Size(),
+        metavar="WxH",
+        help="Resize pictures to this size. Default: that of the input, if fixed.",
+    ),
+    click.option(
+        "--mean", type=_Numbers(), default="0", metavar="R,G,B", help="Subtracted from pixels in 0 .. 1. Default: 0."
+    ),
+    click.option("--std", type=_Numbers(), default="1", metavar="R,G,B", help="Divides pixels after that. Default: 1."),
     click.option(
         "--trace-resize",
         cls=OptionalValue,
@@ -229,6 +341,11 @@ _OPTIONS = (
     ),
     click.option(
         "--timings", cls=OptionalValue, words=TIMINGS, metavar="[BY]", help=f"Print GPU time by {', '.join(TIMINGS)}."
+    ),
+    click.option(
+        "--timings-out",
+        metavar="OUT.csv|.json",
+        help="Write the timings to a file, with sums in nanoseconds. Without --timings they are by op.",
     ),
     click.option("--trace", metavar="OUT.json", help="Write a timeline for Perfetto or chrome://tracing."),
     click.option("--check", is_flag=True, help="Compare the output of each op with its numpy reference."),

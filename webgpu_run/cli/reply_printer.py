@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Any
 
 from ..console.interrupt import Interrupts
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
 from ..errors import RunError
-from ..llm.sampling import Sampler, random_seed
-from ..llm.session import Reply, Session
-from ..llm.tokenizer import StopStrings, TextStream, Tokenizer
+from ..llm.language_model import LLM
+from ..llm.reply import Reply
+from ..llm.sampling import random_seed
+from ..llm.session import Stopped
 from .options import Settings
 from .run_totals import RunTotals
 
 
 class ReplyPrinter:
-    """Generates replies in a session and prints each token when its text is complete."""
+    """Prints the pieces of replies as they are generated."""
 
     def __init__(
-        self,
-        settings: Settings,
-        session: Session,
-        tokenizer: Tokenizer | None,
-        interrupts: Interrupts,
-        progress: Progress,
-        totals: RunTotals,
+        self, settings: Settings, llm: LLM, interrupts: Interrupts, progress: Progress, totals: RunTotals
     ) -> None:
-        self.settings, self.session, self.tokenizer = settings, session, tokenizer
+        self.settings, self.llm = settings, llm
         self.interrupts, self.progress, self.totals = interrupts, progress, totals
         is_random = settings.temp > 0 and settings.top_k != 1
         totals.seed = settings.seed if settings.seed is not None else random_seed() if is_random else None
-        self.sampler = Sampler(settings.temp, settings.top_k, settings.top_p, settings.min_p, totals.seed or 0)
-        self.eos: frozenset[int] = frozenset()
-        if not settings.ignore_eos:
-            self.eos = metadata_eos(session.model.metadata) | (tokenizer.eos_ids() if tokenizer else frozenset())
-        self._is_prefilling = False
-        interrupts.on_request = self._announce_stop
-        self._write = _stdout_writer()
+        self.options = reply_options(settings) | {"seed": totals.seed}
+        self._write = stdout_writer()
         self._line_is_open = False  # text was printed and does not end with a newline
 
     def introduce(self) -> None:
         """Name the device, and the seed if it was chosen at random."""
-        quiet, model = self.settings.quiet, self.session.model
+        quiet, model = self.settings.quiet, self.llm.model
         device = model.device
         if not quiet and (self.settings.verbose or sys.stderr.isatty()):
             more = f", {device.adapter.driver}, kernels: {device.limits.profile.name} ({device.tuned})"
@@ -54,44 +43,29 @@ class ReplyPrinter:
         if self.totals.seed is not None and self.settings.seed is None and not quiet:
             self.note(f"seed {self.totals.seed}")
 
-    def print_reply(self, prompt: list[int], echo: str | None = None) -> tuple[Reply, str]:
-        """Prefill the prompt and print the reply. On a terminal, `echo` is printed before it.
+    def print_reply(self, reply: Reply, echo: str | None = None) -> None:
+        """Print a reply while it is generated. On a terminal, `echo` is printed before it.
 
-        Returns the reply and its text.
+        Ctrl-C during the prefill raises Stopped at once. Later it ends the reply after the current token.
         """
-        start = time.perf_counter_ns()
-        settings, text = self.settings, []
-        reply = Reply(
-            self.session,
-            prompt,
-            self.sampler,
-            limit=settings.max_new_tokens,
-            eos=self.eos,
-            interrupted=lambda: self.interrupts.requested,
-        )
-        stops = StopStrings(settings.stop)
-        stream = TextStream(self.tokenizer.decode) if self.tokenizer else None
-        self._is_prefilling = True
-        with self.interrupts.deferred():
-            for token in reply:
-                self._is_prefilling = False
-                if self.totals.ttft_ns is None:
-                    self.totals.ttft_ns = time.perf_counter_ns() - start
-                if len(reply.ids) == 1:
-                    self._end_prefill(echo)
-                piece = stream.push(token) if stream else f"{' ' * (len(reply.ids) > 1)}{token}"
-                text.append(stops.push(piece))
-                self._print(text[-1])
-                if stops.found:
-                    reply.stop()
-        if not stops.found:
-            rest = stops.push(stream.finish()) if stream else ""
-            text.append(rest + stops.finish())
-            self._print(text[-1])
+        interrupts = self.interrupts
+        interrupts.at_once = True
+        try:
+            with interrupts.deferred():
+                for piece in reply:
+                    if interrupts.at_once:
+                        interrupts.at_once = False
+                        self._end_prefill(echo)
+                    self._print(piece)
+        except KeyboardInterrupt:
+            if interrupts.at_once:
+                raise Stopped from None
+            raise
+        finally:
+            interrupts.at_once = False
+            reply.stop()  # an exception of ours must not let it go on
+            self.totals.add(reply)
         self.end_line()
-        self.totals.generated += len(reply.ids)
-        self.totals.reason = reply.reason
-        return reply, "".join(text)
 
     def _end_prefill(self, echo: str | None) -> None:
         """Remove the progress bar; on a terminal, print the prompt that the reply continues."""
@@ -109,30 +83,35 @@ class ReplyPrinter:
             self._write(text)
             self._line_is_open = not text.endswith("\n")
 
+    def warn(self, text: str) -> None:
+        """Print one line on stderr that asks for attention, unless the run is quiet."""
+        if not self.settings.quiet:
+            self.progress.close()
+            stderr_console().print(text, style="yellow", soft_wrap=True)
+
     def note(self, text: str) -> None:
         """Print one line on stderr."""
         self.progress.close()
         stderr_console().print(text, style="dim", soft_wrap=True)
 
-    def _announce_stop(self) -> None:
-        """Tell that Ctrl-C was seen; the line replaces the progress bar.
 
-        This runs in a signal handler, where neither Python's streams nor rich may be used.
-        """
-        if self._is_prefilling and self.progress.is_shown:
-            os.write(2, b"\rstopping after this chunk; again to stop now\x1b[K\n")
+def reply_options(settings: Settings) -> dict[str, Any]:
+    """The keyword arguments of LLM.generate and LLM.chat."""
+    return {
+        "max_new_tokens": settings.max_new_tokens,
+        "temperature": settings.temp,
+        "top_k": settings.top_k,
+        "top_p": settings.top_p,
+        "min_p": settings.min_p,
+        "seed": settings.seed,
+        "repeat_penalty": settings.repeat_penalty,
+        "repeat_last_n": settings.repeat_last_n,
+        "stop": settings.stop,
+        "ignore_eos": settings.ignore_eos,
+    }
 
 
-def metadata_eos(metadata: Mapping[str, object]) -> frozenset[int]:
-    """The end-of-text ids in the metadata of the file."""
-    ids: set[int] = set()
-    for name in ("get_eos_ids", "get_eos_id"):
-        value = metadata.get(name)
-        ids |= {i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)}
-    return frozenset(ids)
-
-
-def _stdout_writer() -> Callable[[str], None]:
+def stdout_writer() -> Callable[[str], None]:
     """A function that writes text to stdout and flushes it."""
     out = sys.stdout
 

@@ -30,6 +30,8 @@ Shell completion: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zs
     cls=Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=CLOSING
 )
 @click.argument("model", required=False, metavar="[MODEL.pte]")
+@click.argument("words", required=False, metavar="[PROMPT]")
+@click.option("-m", "--model", "model_option", metavar="MODEL.pte", help="The model, as the first argument.")
 @click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model. Repeatable.")
 @click.option(
     "--device", metavar="WHICH", help="The adapter: an index, part of its name, cpu, gpu, vulkan, metal or d3d12."
@@ -56,6 +58,8 @@ Shell completion: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zs
 @click.version_option(__version__, "--version", message="%(prog)s %(version)s")
 def command(
     model: str | None,
+    words: str | None,
+    model_option: str | None,
     data: tuple[str, ...],
     device: str | None,
     list_devices: bool,
@@ -76,12 +80,22 @@ def command(
     \b
     Examples:
       webgpu-run --prompt "Once upon a time" -n 256       the bundled model tells a story
-      webgpu-run model.pte --chat                         talk with a model of yours
+      webgpu-run model.pte                                talk with a model of yours
+      webgpu-run model.pte "Once upon a time"             continue a text
       webgpu-run model.pte < story.txt > more.txt         read the prompt from a pipe
+      webgpu-run model.pte --prompts in.jsonl --out out.jsonl   reply to every prompt of a file
       webgpu-run model.pte --input x.npy --output out     run a model that is not for text
       webgpu-run model.pte --inspect                      show what is in the file, without a GPU
       webgpu-run model.pte --prompt hi --trace-resize     show what changed shape in each call
     """
+    if model_option is not None:
+        if words is not None:
+            raise UsageError(f"-m names the model, and so does the first argument ({model})")
+        model, words = model_option, model
+    if words is not None:
+        if options["prompt"] is not None:
+            raise UsageError(f"--prompt and the prompt {words!r} exclude each other")
+        options["prompt"] = words
     if list_devices:
         from .devices_view import show_devices
 
@@ -127,6 +141,12 @@ def command(
         from .forward import forward
 
         return forward(program, settings)
+    if settings.prompts is not None:
+        from .many import complete_file
+
+        return complete_file(program, settings)
+    if settings.out is not None:
+        raise UsageError("--out is for --prompts")
     from .generate import generate
 
     return generate(program, settings)

@@ -14,16 +14,18 @@ import numpy as np
 
 from ..bench.host import peak_rss
 from ..console import outfile
+from ..console.narrow import Parts
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
 from ..debug.fresh_build import FreshBuilds
-from ..debug.stepping import Check, Dump, Dumper, Look, Stepper, check_finite
+from ..debug.stepping import Check, Dump, Dumper, FiniteCheck, Look, Stepper
 from ..debug.timeline import Timeline
 from ..debug.timings import Timings, as_dict, as_tables
 from ..debug.trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
 from ..errors import UsageError
 from ..formats.pte import Program
-from ..runtime.calls import Call, Observer
+from ..gpu.residency import ProgressCallback
+from ..runtime.calls import ModelCall, Observer
 from ..runtime.model import Model
 from ..runtime.open import open_model
 from ..runtime.runner import Visitor
@@ -32,7 +34,41 @@ from .options import Settings
 from .run_totals import RunTotals
 
 
-def load_model(program: Program, settings: Settings, progress: Progress) -> Model:
+class LoadClock:
+    """The parts of loading: each ends where the next begins."""
+
+    def __init__(self, zero_ns: int) -> None:
+        self.zero_ns = self._last_ns = zero_ns
+        self.parts: list[tuple[str, int, int]] = []  # name, start, duration
+        self._current = "device and plans"
+
+    @property
+    def total_ns(self) -> int:
+        return self._last_ns - self.zero_ns
+
+    def end(self, name: str) -> None:
+        """A part ends now."""
+        now = time.perf_counter_ns()
+        self.parts.append((name, self._last_ns, now - self._last_ns))
+        self._last_ns = now
+
+    def watching(self, progress: ProgressCallback) -> ProgressCallback:
+        """The same progress, which also tells us what is being loaded."""
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what != self._current:
+                self.end(self._current)
+                self._current = what
+            progress(what, done, total)
+
+        return tell
+
+    def loaded(self) -> None:
+        """The model is loaded."""
+        self.end(self._current)
+
+
+def load_model(program: Program, settings: Settings, progress: Progress, clock: LoadClock) -> Model:
     """Load the model on its device. Notes about where the run differs from the file are printed on stderr."""
     model = open_model(
         program,
@@ -41,10 +77,11 @@ def load_model(program: Program, settings: Settings, progress: Progress) -> Mode
         fuse=not settings.no_fuse,
         tune=not settings.no_tune,
         kv=settings.kv,
-        progress=progress,
+        progress=clock.watching(progress),
         only_model=True,
         is_checked=True,
     )
+    clock.loaded()
     if model.notes and not settings.quiet:
         progress.close()
         for note in model.notes:
@@ -55,9 +92,8 @@ def load_model(program: Program, settings: Settings, progress: Progress) -> Mode
 class RunReport:
     """Owns everything that observes a run. It is created after the model has been loaded."""
 
-    def __init__(self, settings: Settings, model: Model, zero_ns: int) -> None:
-        self.settings, self.model, self.zero_ns = settings, model, zero_ns
-        self.loaded_ns = time.perf_counter_ns() - zero_ns
+    def __init__(self, settings: Settings, model: Model, clock: LoadClock) -> None:
+        self.settings, self.model = settings, model
         self.console = stderr_console()
         self._waiting: list[CallTrace | str] = []  # shown by `pause`
         self._lines = Lines()
@@ -65,12 +101,16 @@ class RunReport:
         # If text and trees share a terminal, trees wait for the end of the text.
         self._waits_for_text = sys.stderr.isatty() and sys.stdout.isatty()
         self._tracer = Tracer(model) if settings.trace_resize else None
-        self._timings = Timings(model, settings.timings) if settings.timings else None
+        has_timings = settings.timings or settings.timings_out
+        self._timings = Timings(model, settings.timings or "op") if has_timings else None
         title = f"webgpu-run {Path(settings.model).name}"
-        self._timeline = Timeline(title, model.device.name, zero_ns) if settings.trace else None
+        self._timeline = Timeline(title, model, clock.zero_ns) if settings.trace else None
         if self._timeline:
-            self._timeline.span("load", zero_ns, self.loaded_ns)
+            self._timeline.span("load", clock.zero_ns, clock.total_ns)
+            for name, start_ns, nanoseconds in clock.parts:
+                self._timeline.span(name, start_ns, nanoseconds)
         self._check: Check | None = None
+        self._finite: FiniteCheck | None = None
         self._fresh: FreshBuilds | None = None
         self._dumper: Dumper | None = None
         self._watch(model)
@@ -91,7 +131,8 @@ class RunReport:
         dumps = [Dump.parse(d) for d in s.dump]
         dumper = self._dumper = Dumper(dumps, model, save_array, fused=not s.no_fuse) if dumps else None
         if s.nan_check:
-            looks.append(check_finite)
+            self._finite = FiniteCheck()
+            looks.append(self._finite)
         if s.check:
             self._check = Check()
             looks.append(self._check)
@@ -107,7 +148,7 @@ class RunReport:
         for runner in model.runners:
             runner.visitor = visitor
 
-    def _trace(self, call: Call) -> None:
+    def _trace(self, call: ModelCall) -> None:
         assert self._tracer
         trace = self._tracer.trace(call)
         self._traces.append(trace)
@@ -145,7 +186,11 @@ class RunReport:
         """Print the tables, the checks that passed and the stats line; write the timeline."""
         self.pause()
         s = self.settings
-        if self._timings and s.stats != "json":
+        if self._timings and s.timings_out:
+            as_csv = s.timings_out.endswith(".csv")
+            text = self._timings.to_csv() if as_csv else json.dumps(as_dict(self._timings), indent=1) + "\n"
+            outfile.write(s.timings_out, text.encode())
+        if self._timings and s.timings and s.stats != "json":
             self._show_all(as_tables(self._timings, self.console.width))
         if self._timeline:
             assert s.trace
@@ -158,8 +203,11 @@ class RunReport:
             self._print_line(totals.line(self.model.device.allocated))
 
     def _print_line(self, line: str) -> None:
-        """Print one line. It is wrapped on a terminal only."""
-        self.console.print(line, soft_wrap=not self.console.is_terminal)
+        """Print one line. On a terminal it is wrapped, mostly between its parts."""
+        if self.console.is_terminal:
+            self.console.print(Parts.of(line))
+        else:
+            self.console.print(line, soft_wrap=True)
 
     def _check_results(self) -> list[str]:
         lines = []
@@ -168,6 +216,8 @@ class RunReport:
             lines.append(f"check: {self._check.compared} op outputs agree, worst NMSE {worst[1]:.1e} ({worst[0]})")
             if self._check.without:
                 lines[-1] += f"; no reference: {', '.join(sorted(self._check.without))}"
+        if self._finite:
+            lines.append(f"nan-check: {self._finite.checked} op outputs have no NaN and no new infinity")
         if self._fresh:
             lines.append(f"check-resize: {self._fresh.compared} calls equal a fresh build, bit for bit")
         if self._dumper:
@@ -181,7 +231,6 @@ class RunReport:
             "model": self.settings.model,
             "device": device.adapter.name,
             "backend": device.adapter.backend,
-            "load_ms": round(self.loaded_ns / 1e6, 3),
             **totals.as_dict(),
             "gpu_bytes": device.allocated,
             "cache_bytes": self.model.cache_nbytes,
@@ -193,6 +242,8 @@ class RunReport:
             report["timings"] = as_dict(self._timings)
         if self._check:
             report["check"] = {"compared": self._check.compared, "worst_nmse": self._check.worst}
+        if self._finite:
+            report["nan_check"] = {"outputs": self._finite.checked}
         if self._fresh:
             report["check_resize"] = {"calls": self._fresh.compared}
         return report
@@ -204,10 +255,16 @@ def check_outputs(settings: Settings) -> None:
     inputs += [f for f in (settings.tokenizer, settings.template, settings.prompt_file) if f]
     if settings.trace:
         outfile.check_target(settings.trace, inputs, "--trace")
+    if settings.prompt_cache:
+        outfile.check_target(settings.prompt_cache, inputs, "--prompt-cache")
+    if settings.timings_out:
+        if not settings.timings_out.endswith((".csv", ".json")):
+            raise UsageError(f"--timings-out: the name must end with .csv or .json ({settings.timings_out})")
+        outfile.check_target(settings.timings_out, inputs, "--timings-out")
     for text in settings.dump:
         outfile.check_target(Dump.parse(text).path, inputs, "--dump")
     checks = settings.check or settings.nan_check or settings.dump or settings.check_resize
-    if checks and (settings.timings or settings.trace):
+    if checks and (settings.timings or settings.timings_out or settings.trace):
         raise UsageError("times measured while checking mean nothing: --timings and --trace need a run of their own")
 
 

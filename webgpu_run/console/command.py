@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 import signal
@@ -79,6 +78,8 @@ class Command(click.Command):
     def _refuse_unknown_word(self, ctx: click.Context, option: OptionalValue, flag: str, following: str = "") -> None:
         """Refuse a plain word after an option that is neither one of its words nor a file."""
         if following.isalnum() and not os.path.exists(following):
+            import difflib  # takes 8 ms
+
             near = difflib.get_close_matches(following, option.words, 1)
             more = f", did you mean {near[0]}?" if near else f": {', '.join(option.words)}"
             raise click.UsageError(f"{flag}: {following!r} is no file and none of its words{more}", ctx)

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..errors import DeviceError
 
@@ -17,13 +17,13 @@ from ..errors import DeviceError
 class Interrupts:
     """Handles SIGINT.
 
-    Inside a `deferred` block, the first Ctrl-C sets `requested` and calls `on_request`. A second Ctrl-C, and any
-    Ctrl-C outside such a block, raises KeyboardInterrupt.
+    Inside a `deferred` block, the first Ctrl-C sets `requested`. A second Ctrl-C, and any Ctrl-C outside such a block
+    or while `at_once` is set, raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self.on_request: Callable[[], None] = lambda: None
+        self.at_once = False
         self._is_deferred = False
         self._expired_limit: float | None = None  # seconds; set when a limit has passed, until the handler has seen it
         self._last_resort: threading.Timer | None = None
@@ -37,9 +37,8 @@ class Interrupts:
             if self._last_resort:
                 self._last_resort.cancel()
             raise DeviceError(f"a call took more than {seconds:g} s", hint="--timeout sets the limit")
-        if self._is_deferred and not self.requested:
+        if self._is_deferred and not self.requested and not self.at_once:
             self.requested = True
-            self.on_request()
             return
         raise KeyboardInterrupt
 

@@ -6,10 +6,10 @@ import contextlib
 import glob
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from ..errors import RunError, UsageError
 
@@ -35,28 +35,39 @@ def check_target(path: str | os.PathLike[str], inputs: Iterable[str | os.PathLik
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
     """Write the whole file or nothing. A device or pipe is written to directly, never replaced."""
-    target = Path(path)
     try:
-        if _is_device_or_pipe(target):
-            with open(target, "wb", buffering=0) as out:
-                out.write(data)
-            return
-        _remove_abandoned(target)
-        fd, name = tempfile.mkstemp(prefix=_prefix(target), suffix=".tmp", dir=target.parent)
-        try:
-            with contextlib.ExitStack() as until_renamed:
-                with open(fd, "wb") as out:
-                    with contextlib.suppress(OSError):  # no locks on this file system: then nothing is removed either
-                        until_renamed.enter_context(_locked(fd))
-                    out.write(data)
-                os.chmod(name, 0o666 & ~_umask())
-                os.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):  # an interrupt may arrive just after the rename
-                os.unlink(name)
-            raise
+        with writing(path) as file:
+            file.write(data)
     except OSError as error:
-        raise RunError(f"cannot write: {(error.strerror or str(error)).lower()} ({target})") from None
+        raise write_error(error, path) from None
+
+
+def write_error(error: OSError, path: str | os.PathLike[str]) -> RunError:
+    return RunError(f"cannot write: {(error.strerror or str(error)).lower()} ({path})")
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file that appears at `path`, complete, when the block ends without an error. Raises OSError."""
+    target = Path(path)
+    if _is_device_or_pipe(target):
+        with open(target, "wb", buffering=0) as out:
+            yield out
+        return
+    _remove_abandoned(target)
+    fd, name = tempfile.mkstemp(prefix=_prefix(target), suffix=".tmp", dir=target.parent)
+    try:
+        with contextlib.ExitStack() as until_renamed:
+            with open(fd, "wb") as out:
+                with contextlib.suppress(OSError):  # no locks on this file system: then nothing is removed either
+                    until_renamed.enter_context(locked(fd))
+                yield out
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):  # an interrupt may arrive just after the rename
+            os.unlink(name)
+        raise
 
 
 def _prefix(target: Path) -> str:
@@ -66,18 +77,18 @@ def _prefix(target: Path) -> str:
 def _remove_abandoned(target: Path) -> None:
     """Delete the temporary files that killed runs left behind for this target. A live writer locks its own."""
     for path in target.parent.glob(glob.escape(_prefix(target)) + "????????.tmp"):
-        with contextlib.suppress(OSError), open(path, "rb") as file, _locked(file.fileno()):
+        with contextlib.suppress(OSError), open(path, "rb") as file, locked(file.fileno()):
             path.unlink()  # on Windows this fails anyway while a writer has the file open
 
 
 @contextlib.contextmanager
-def _locked(fd: int) -> Iterator[None]:
+def locked(fd: int) -> Iterator[None]:
     """Lock a file, also after `fd` is closed; an OSError if another process has locked it."""
-    if sys.platform == "win32":
+    try:
+        import fcntl
+    except ImportError:  # on Windows
         yield
         return
-    import fcntl
-
     own = os.dup(fd)
     try:
         fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,6 +9,7 @@ from typing import Any
 
 class Progress:
     """Call it with `(what, done, total)`; it shows one transient bar per `what`, or nothing if stderr is no terminal.
+    A `note` is shown behind the bar.
 
     With `manual`, a bar is drawn only when it is called. There is no refresh thread, which would take processor time
     from a measurement.
@@ -20,7 +21,7 @@ class Progress:
         self._bar: Any = None
         self._tasks: dict[str, Any] = {}
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
         if not self.is_shown:
             return
         if self._bar is None:
@@ -29,9 +30,11 @@ class Progress:
 
             from .terminal import stderr_console
 
-            columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn()
             self._bar = Bars(
-                *columns,
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=stderr_console(),
                 transient=True,
                 redirect_stdout=False,
@@ -40,8 +43,8 @@ class Progress:
             )
             self._bar.start()
         if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total, refresh=self.manual)
+            self._tasks[what] = self._bar.add_task(what, total=total, note=note)
+        self._bar.update(self._tasks[what], completed=done, total=total, note=note, refresh=self.manual)
 
     def close(self) -> None:
         """Remove the bars."""

@@ -11,13 +11,16 @@ from ..errors import RunError
 from ..formats.pte import Delegate, DelegateCall, EValue, Instruction, KernelCall, Method, Program, Tensor
 from ..formats.vkgraph import SymInt, ValueList, VkGraph, VkTensor
 from ..formats.vkgraph_reader import tensor_nbytes
+from ..gpu.known import KnownAdapter
 from ..graph import budget
 from ..graph.boundary import graph_errors
 from ..graph.lower import planned
 from ..ops.limits import Limits
 from ..runtime import support as checks
+from .facts import ModelFacts, facts
+from .fit import Fit, fits
 
-SCHEMA = 1
+SCHEMA = 2  # 1 had no `fit`
 PROMISED_BINDING = 128 << 20  # every WebGPU device can bind this much
 
 
@@ -92,6 +95,8 @@ class MethodReport:
     delegates: tuple[DelegateReport, ...]
     problem: str | None  # why the method cannot run, if it cannot
     notes: tuple[str, ...]  # where execution differs from what the file says
+    facts: ModelFacts
+    fit: tuple[Fit, ...]  # on every adapter of this machine that was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +121,17 @@ class Report:
     parts: tuple[FileRange, ...]
 
 
-def inspect(program: Program, limits: Limits | None = None) -> Report:
-    """A report on the whole program; memory is what an adapter with these limits needs."""
+def inspect(program: Program, limits: Limits | None = None, adapters: Sequence[KnownAdapter] = ()) -> Report:
+    """A report on the whole program; memory is what an adapter with these limits needs.
+
+    With `adapters`, it also says whether the methods fit them and how fast they can be there.
+    """
     parts = tuple(_parts(program))
     sizes: dict[str, int] = {}
     for part in parts:
         sizes[part.what] = sizes.get(part.what, 0) + part.nbytes
     sizes["padding"] = max(0, program.file_size - sum(sizes.values()))
-    methods = tuple(_method(method, limits or Limits()) for method in program.entry_points)
+    methods = tuple(_method(method, limits or Limits(), adapters) for method in program.entry_points)
     return Report(SCHEMA, program.path, program.version, program.file_size, program.metadata, methods, sizes, parts)
 
 
@@ -162,7 +170,7 @@ def _tensors(graph: VkGraph, ids: tuple[int, ...]) -> Iterator[int]:
                 yield item
 
 
-def _method(method: Method, limits: Limits) -> MethodReport:
+def _method(method: Method, limits: Limits, adapters: Sequence[KnownAdapter]) -> MethodReport:
     known = checks.known_kernels()
     kernels = Counter(step.op for step in method.instructions if isinstance(step, KernelCall))
     problem = None
@@ -179,6 +187,8 @@ def _method(method: Method, limits: Limits) -> MethodReport:
         delegates=tuple(_delegate(delegate, limits, can_run=problem is None) for delegate in method.delegates),
         problem=problem,
         notes=checks.notes(method),
+        facts=facts(method),
+        fit=() if problem else fits(method, adapters, limits.kv),
     )
 
 

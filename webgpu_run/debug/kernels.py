@@ -15,8 +15,8 @@ from ..formats.pte import Method, Tensor
 from ..graph.lower import planned
 from ..graph.passes.pick import PICK
 from ..graph.planner import Engine
-from ..ops import wgsl
-from ..ops.choice import WORDS
+from ..ops import wgsl, wgsl_types
+from ..ops.choice import RECENT, WORDS
 from ..ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from ..shapes import Array, Dims
 
@@ -55,6 +55,11 @@ class Module:
         """Depends on the text alone, so that the files of two versions can be compared."""
         return hashlib.blake2b(f"{self.kernel}\n{self.text}".encode(), digest_size=6).hexdigest()
 
+    @property
+    def enables(self) -> list[str]:
+        """Extensions that Chrome's compiler wants enabled in front of the text; naga refuses such a line."""
+        return ["subgroups"] if "subgroup" in wgsl_types.without_comments(self.text) else []
+
     def to_json(self) -> str:
         return json.dumps(
             {
@@ -62,6 +67,7 @@ class Module:
                 "label": f"{self.kernel} ({self.uses[0]['node']}, {self.uses[0]['rows']} rows)",
                 "kernel": self.kernel,
                 "route": self.route,
+                "enables": self.enables,
                 "text": self.text,
                 "bindings": [[b.index, b.kind] for b in self.bindings],
                 "uses": self.uses,
@@ -91,7 +97,11 @@ def modules(method: Method, limits: Limits, *, fuse: bool = True) -> list[Module
                         kernel = wgsl.load(step.kernel)
                         text, bindings = kernel.text(step.consts), kernel.bindings(step.consts)
                         found[key] = Module(step.kernel, plan.route, text, bindings)
-                    use = {"node": node.label, "rows": _rows(inputs[0].shape), "grid": list(step.grid)}
+                    use = {
+                        "node": node.label,
+                        "rows": _rows(inputs[0].shape if inputs else ()),
+                        "grid": list(step.grid),
+                    }
                     found[key].uses.append(use)
     return list(found.values())
 
@@ -101,18 +111,20 @@ def _rows(dims: Dims) -> int:
 
 
 def _shapes(engine: Engine, dynamic: bool) -> Iterator[list[Array]]:
-    """Inputs of every shape to plan for, each once."""
-    tensors = [engine.graph.tensors[v] for v in engine.graph.input_ids]
+    """Inputs of every shape to plan for, each once. SymInts are cut like the axes."""
+    ids, syms = engine.graph.input_ids, dict(engine.syms)
+    tensors = [engine.graph.tensors[v] for v in ids if v in engine.graph.tensors]
     settings = {node.tensors["how"] for node in engine.graph.nodes if node.op.name == PICK}
     largest = [() if t.id in settings else t.max_dims for t in tensors]
-    shapes = {tuple(largest): None}
+    shapes = {tuple(largest): max(syms.values(), default=0)}
     for axis in range(max(map(len, largest), default=0)):
         for n in ROWS if dynamic else ():
             cut = (tuple(min(d, n) if i == axis else d for i, d in enumerate(dims)) for dims in largest)
-            shapes[tuple(cut)] = None
-    for dims in shapes:
-        for words in (0, WORDS) if settings else (0,):
-            yield [
-                np.zeros((words,) if t.id in settings else d, "i4" if t.dtype.startswith("int") else "f4")
+            shapes[tuple(cut)] = n
+    for dims, most in shapes.items():
+        for words in (0, WORDS, 2 + RECENT, WORDS + 2 + RECENT) if settings else (0,):
+            zeros = {
+                t.id: np.zeros((words,) if t.id in settings else d, "i4" if t.dtype.startswith("int") else "f4")
                 for t, d in zip(tensors, dims, strict=True)
-            ]
+            }
+            yield [zeros[v] if v in zeros else np.asarray(min(syms[v], most)) for v in ids]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..runtime.calls import Call
+from ..runtime.calls import ModelCall
+from ..runtime.model import Model
+from .layers import layers_of
 
 _PROCESS, _HOST, _GPU = 1, 1, 2
 
@@ -13,8 +15,11 @@ _PROCESS, _HOST, _GPU = 1, 1, 2
 class Timeline:
     """An observer that collects events. GPU clocks have their own zero, so a call's last dispatch is put at its end."""
 
-    def __init__(self, title: str, device: str, zero_ns: int) -> None:
+    def __init__(self, title: str, model: Model, zero_ns: int) -> None:
         self._zero = zero_ns
+        device, count = model.device.name, model.metadata.get("get_n_layers")
+        graphs = [runner.graph for runner in model.runners]
+        self._layers = layers_of(graphs[0], count if isinstance(count, int) else None) if len(graphs) == 1 else []
         self.events: list[dict[str, Any]] = [
             {"ph": "M", "pid": _PROCESS, "tid": 0, "name": "process_name", "args": {"name": title}},
             {"ph": "M", "pid": _PROCESS, "tid": _HOST, "name": "thread_name", "args": {"name": "host"}},
@@ -36,7 +41,7 @@ class Timeline:
             }
         )
 
-    def __call__(self, call: Call) -> None:
+    def __call__(self, call: ModelCall) -> None:
         stats = call.stats
         end = call.start_ns + call.wall_ns
         self.span(
@@ -56,12 +61,14 @@ class Timeline:
             return
         last = max(d.begin_ns + d.gpu_ns for d in stats.timed)
         for d in stats.timed:
+            layer = self._layers[d.node] if d.node < len(self._layers) else -1
             self.span(
-                d.op,
+                f"{d.op} · layer {layer}" if layer >= 0 else d.op,
                 end - (last - d.begin_ns),
                 d.gpu_ns,
                 gpu=True,
                 node=d.node,
+                layer=layer if layer >= 0 else None,
                 kernel=d.kernel,
                 route=d.route,
                 live=list(d.live_dims),

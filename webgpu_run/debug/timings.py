@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..console.columns import fitting
+from ..errors import UsageError
 from ..gpu.callstats import TimedDispatch
-from ..runtime.calls import Call
+from ..runtime.calls import ModelCall
 from ..runtime.model import Model
 from .layers import layers_of
+from .notebook import as_html, as_text
 
+COLUMNS = ("phase", "calls", "label", "kernel", "dims", "grid", "count", "gpu_ns", "bytes", "flops")
+BY = ("op", "dispatch", "layer")
+DROPPED = ("grid", "GFLOP/s", "kernel · route", "GB/s", "n", "live shape")  # first to last, on a narrow terminal
 SMALL_SHARE = 0.001  # rows below this share are summed up in one
 
 
@@ -50,9 +58,11 @@ class Phase:
 
 
 class Timings:
-    """An observer that adds up calls by phase."""
+    """An observer that adds up calls by phase. A Python prompt shows the tables, a notebook with colours."""
 
-    def __init__(self, model: Model, by: str) -> None:
+    def __init__(self, model: Model, by: str = "op") -> None:
+        if by not in BY:
+            raise UsageError(f"timings by {by!r}, expected {', '.join(BY)}")
         self.by = by
         self.timestamps = model.device.timestamps
         self.phases: dict[str, Phase] = {}
@@ -61,7 +71,7 @@ class Timings:
         self._layers = layers_of(graphs[0], count if isinstance(count, int) else None) if len(graphs) == 1 else []
         self._nodes = [node.label for node in graphs[0].nodes] if len(graphs) == 1 else []
 
-    def __call__(self, call: Call) -> None:
+    def __call__(self, call: ModelCall) -> None:
         phase = self.phases.setdefault(call.phase, Phase(call.phase))
         phase.calls += 1
         phase.tokens += call.tokens
@@ -86,6 +96,39 @@ class Timings:
             return (index, d.node, d.kernel, d.grid), TimingRow(f"{index} {label}", kernel, dims, grid)
         return (d.op, d.kernel, d.route, d.live_dims, d.grid), TimingRow(d.op, kernel, dims, grid)
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One dictionary per row of the tables, with sums over all calls of the phase."""
+        return [
+            {
+                "phase": phase.name,
+                "calls": phase.calls,
+                "label": row.label,
+                "kernel": row.kernel,
+                "dims": row.dims,
+                "grid": row.grid,
+                "count": row.count,
+                "gpu_ns": row.gpu_ns,
+                "bytes": row.nbytes,
+                "flops": row.flops,
+            }
+            for phase in self.phases.values()
+            for row in phase.rows.values()
+        ]
+
+    def to_csv(self) -> str:
+        """The same as CSV, with a line of names."""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.to_dicts())
+        return out.getvalue()
+
+    def __repr__(self) -> str:
+        return as_text(as_tables(self, 110))
+
+    def _repr_html_(self) -> str:
+        return as_html(as_tables(self, 150))
+
 
 def as_tables(timings: Timings, width: int) -> list[Any]:
     """One table per phase with its sum, or wall times if the adapter has no timestamps."""
@@ -106,25 +149,32 @@ def _table(phase: Phase, by: str, width: int) -> Any:
     per = f"{phase.calls} calls, mean of one" if phase.calls > 1 else "one call"
     tokens = f"{phase.tokens} tok, " if phase.name in ("prefill", "decode") else ""
     table = Table(title=Text(f"{phase.name}: {tokens}{per}"), title_justify="left", box=None, pad_edge=False)
-    detail, rates = by != "layer", width >= 60  # a narrow terminal has room for the times only
-    table.add_column({"op": "op", "dispatch": "# op", "layer": "layer"}[by], overflow="fold")
-    if detail and rates:
-        table.add_column("kernel · route", overflow="fold", style="green")
-    if detail:
-        table.add_column("live shape", overflow="fold", style="cyan")
-    if detail and rates:
-        table.add_column("grid", overflow="fold", style="dim")
-    for name in ("n", "µs", "share", "GB/s", "GFLOP/s") if rates else ("µs", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in _ordered(phase, by):
-        share = row.gpu_ns / phase.gpu_ns if phase.gpu_ns else 0.0
-        cells: list[Any] = [Text(row.label)]
-        if detail:
-            cells += [Text(row.kernel), row.dims, row.grid] if rates else [row.dims]
-        times = [f"{row.gpu_ns / phase.calls / 1e3:,.1f}", f"{share:.1%}"]
-        count = f"{row.count / phase.calls:.1f}".removesuffix(".0")
-        speeds = [_rate(row.nbytes, row.gpu_ns), _rate(row.flops, row.gpu_ns)]
-        table.add_row(*cells, *([count, *times, *speeds] if rates else times))
+    label = {"op": "op", "dispatch": "# op", "layer": "layer"}[by]
+    heads = [label, "kernel · route", "live shape", "grid", "n", "µs", "share", "GB/s", "GFLOP/s"]
+    styles = {"kernel · route": "green", "live shape": "cyan", "grid": "dim"}
+    rows = [
+        [
+            row.label,
+            row.kernel,
+            row.dims,
+            row.grid,
+            f"{row.count / phase.calls:.1f}".removesuffix(".0"),
+            f"{row.gpu_ns / phase.calls / 1e3:,.1f}",
+            f"{row.gpu_ns / phase.gpu_ns if phase.gpu_ns else 0.0:.1%}",
+            _rate(row.nbytes, row.gpu_ns),
+            _rate(row.flops, row.gpu_ns),
+        ]
+        for row in _ordered(phase, by)
+    ]
+    if by == "layer":  # a layer has no kernel, shape and grid of its own
+        heads, rows = [heads[0], *heads[4:]], [[row[0], *row[4:]] for row in rows]
+    kept = fitting(heads, rows, width, DROPPED)
+    for i in kept:
+        is_text = heads[i] in (label, *styles)
+        justify: Any = "left" if is_text else "right"
+        table.add_column(heads[i], justify=justify, style=styles.get(heads[i], ""), no_wrap=i > 0, overflow="fold")
+    for cells in rows:
+        table.add_row(*(Text(cells[i]) for i in kept))
     return table
 
 
@@ -175,17 +225,9 @@ def as_dict(timings: Timings) -> dict[str, Any]:
             "wait_ns": phase.wait_ns,
             "gpu_ns": phase.gpu_ns if phase.rows else None,
             "rows": [
-                {
-                    "label": row.label,
-                    "kernel": row.kernel,
-                    "dims": row.dims,
-                    "grid": row.grid,
-                    "count": row.count,
-                    "gpu_ns": row.gpu_ns,
-                    "bytes": row.nbytes,
-                    "flops": row.flops,
-                }
-                for row in phase.rows.values()
+                {key: value for key, value in row.items() if key not in ("phase", "calls")}
+                for row in timings.to_dicts()
+                if row["phase"] == phase.name
             ],
         }
         for phase in timings.phases.values()

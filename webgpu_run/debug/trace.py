@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..ops.plan import Plan
-from ..runtime.calls import Call
+from ..runtime.calls import ModelCall
 from ..runtime.model import Model
 from ..runtime.runner import Runner
 from ..shapes import Dims
 from .layers import layers_of
+from .notebook import as_html, as_text
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -71,6 +72,11 @@ class CallTrace:
         return sum(node.sym is None for node in self.nodes)
 
     @property
+    def moved(self) -> int:
+        """SymInts that have a new value."""
+        return len(self.nodes) - self.planned
+
+    @property
     def skipped(self) -> int:
         """Nodes whose inputs did not change."""
         return self.total - len(self.nodes)
@@ -79,20 +85,21 @@ class CallTrace:
 class Tracer:
     """Tells what the last call changed, from the deltas that it left in the runners."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, shapes: Sequence[Dims] = ()) -> None:
+        """`shapes` are those of the inputs in the call before, if the model has been run."""
         self.model = model
         layers = model.metadata.get("get_n_layers")
         self._layers = [layers_of(r.graph, layers if isinstance(layers, int) else None) for r in model.runners]
         self._plans: list[list[Plan]] = [list(r.engine.plans) for r in model.runners]
-        self._inputs: list[Dims] = [t.dims for t in model.inputs]
+        self._inputs: list[Dims] = list(shapes) or [t.dims for t in model.inputs]
         self._makers = [{n.outs[0]: n.index for n in r.graph.nodes if n.op.out_kind == "symint"} for r in model.runners]
 
-    def trace(self, call: Call) -> CallTrace:
+    def trace(self, call: ModelCall) -> CallTrace:
         """What this call changed. Must be called after every call, because it compares with the one before."""
         nodes = [
             self._node(r, i, k)
             for k, r in enumerate(self.model.runners)
-            for i in sorted({*r.delta.plans, *(self._makers[k][v] for v in r.delta.syms)})
+            for i in sorted({*r.delta.plans, *(self._makers[k][v] for v in r.delta.syms if v in self._makers[k])})
         ]
         self._plans = [list(r.engine.plans) for r in self.model.runners]
         inputs = []
@@ -133,50 +140,53 @@ class Tracer:
 
 def as_json(trace: CallTrace) -> str:
     """One line for programs."""
-    return json.dumps(
-        {
-            "call": trace.call,
-            "phase": trace.phase,
-            "tokens": trace.tokens,
-            "position": trace.position,
-            "inputs": [
-                {
-                    "index": i.index,
-                    "dtype": i.dtype,
-                    "max": i.max_dims,
-                    "was": i.was,
-                    "live": i.live_dims,
-                    "value": i.value,
-                }
-                for i in trace.inputs
-            ],
-            "planned": trace.planned,
-            "skipped": trace.skipped,
-            "dispatches": trace.dispatches,
-            "uniform_bytes_written": trace.arena_bytes,
-            "nodes": [
-                {
-                    "node": n.node,
-                    "op": n.op,
-                    "layer": n.layer if n.layer >= 0 else None,
-                    "max": n.max_dims,
-                    "live": n.live_dims,
-                    "value": n.sym,
-                    "route": n.route,
-                    "was": n.was or None,
-                    "grid": n.grids,
-                    "uniform_bytes": n.uniform_bytes,
-                }
-                for n in trace.nodes
-            ],
-        }
-    )
+    return json.dumps(as_dict(trace))
+
+
+def as_dict(trace: CallTrace) -> dict[str, Any]:
+    """The call as plain data."""
+    return {
+        "call": trace.call,
+        "phase": trace.phase,
+        "tokens": trace.tokens,
+        "position": trace.position,
+        "inputs": [
+            {
+                "index": i.index,
+                "dtype": i.dtype,
+                "max": i.max_dims,
+                "was": i.was,
+                "live": i.live_dims,
+                "value": i.value,
+            }
+            for i in trace.inputs
+        ],
+        "planned": trace.planned,
+        "moved": trace.moved,
+        "skipped": trace.skipped,
+        "dispatches": trace.dispatches,
+        "uniform_bytes_written": trace.arena_bytes,
+        "nodes": [
+            {
+                "node": n.node,
+                "op": n.op,
+                "layer": n.layer if n.layer >= 0 else None,
+                "max": n.max_dims,
+                "live": n.live_dims,
+                "value": n.sym,
+                "route": n.route,
+                "was": n.was or None,
+                "grid": n.grids,
+                "uniform_bytes": n.uniform_bytes,
+            }
+            for n in trace.nodes
+        ],
+    }
 
 
 def head(trace: CallTrace) -> str:
     """The call in one line."""
-    syms = len(trace.nodes) - trace.planned
-    moved = f", {syms} number{'s' * (syms > 1)} changed" if syms else ""
+    moved = f", {_numbers([trace])} changed" if trace.moved else ""
     tokens = f" {trace.tokens} tok @ {trace.position}" if trace.phase in ("prefill", "decode") else ""
     return (
         f"call {trace.call} · {trace.phase}{tokens} · "
@@ -254,6 +264,38 @@ def _grid(grid: tuple[int, int, int]) -> str:
     return "×".join(str(g) for g in grid if g != 1) or "1"
 
 
+class Trace(Sequence[CallTrace]):
+    """The calls of a reply. A Python prompt shows them as `--trace-resize` does, a notebook with colours."""
+
+    def __init__(self, calls: Sequence[CallTrace]) -> None:
+        self._calls = list(calls)
+
+    @overload
+    def __getitem__(self, index: int) -> CallTrace: ...
+    @overload
+    def __getitem__(self, index: slice) -> Trace: ...
+    def __getitem__(self, index: int | slice) -> CallTrace | Trace:
+        return Trace(self._calls[index]) if isinstance(index, slice) else self._calls[index]
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Plain data, as the lines of `--trace-resize=json`."""
+        return [as_dict(call) for call in self._calls]
+
+    def _shown(self) -> list[Any]:
+        lines = Lines()
+        items = [item for call in self._calls for item in lines.add(call)] + lines.finish()
+        return [item if isinstance(item, str) else as_tree(item) for item in items]
+
+    def __repr__(self) -> str:
+        return as_text(self._shown())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._shown())
+
+
 class Lines:
     """Calls as lines or trees; many equal calls in a row become one line."""
 
@@ -276,7 +318,8 @@ class Lines:
         if len(alike) <= MANY:
             return [head(t) for t in alike]
         first, last = alike[0], alike[-1]
-        planned = f"0 of {first.total} nodes planned, {_span(t.skipped for t in alike)} skipped"
+        moved = f"{_numbers(alike)} changed, " if any(t.moved for t in alike) else ""
+        planned = f"0 of {first.total} nodes planned, {moved}{_span(t.skipped for t in alike)} skipped"
         return [
             f"calls {first.call}–{last.call} · {first.phase} {first.tokens} tok @ {first.position}–{last.position} · "
             f"each: {planned} · {first.dispatches} dispatches · {_span(t.arena_bytes for t in alike)} B of uniforms"
@@ -285,6 +328,11 @@ class Lines:
 
 def _shape(trace: CallTrace) -> tuple[Any, ...]:
     return trace.phase, trace.tokens, trace.dispatches, trace.total
+
+
+def _numbers(traces: Sequence[CallTrace]) -> str:
+    most = max(t.moved for t in traces)
+    return f"{_span(t.moved for t in traces)} number{'s' * (most > 1)}"
 
 
 def _span(numbers: Iterable[int]) -> str:
@@ -297,6 +345,7 @@ def summary(traces: Sequence[CallTrace]) -> Mapping[str, int]:
     return {
         "calls": len(traces),
         "planned": sum(t.planned for t in traces),
+        "moved": sum(t.moved for t in traces),
         "skipped": sum(t.skipped for t in traces),
         "uniform_bytes": sum(t.arena_bytes for t in traces),
     }

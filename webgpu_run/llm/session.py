@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import CheckError, ShapeError, UnsupportedError
 from ..formats.pte import Method, Tensor
 from ..gpu.callstats import CallStats
+from ..gpu.executor import Watch
 from ..gpu.residency import ProgressCallback
-from ..runtime.calls import Call, Observer
+from ..runtime.calls import ModelCall, Observer
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
 from ..shapes import Array
@@ -21,7 +22,11 @@ from .sampling import Sampler
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C between two chunks of a prompt. The session is as it was after the last complete chunk."""
+    """Ctrl-C during a prefill. The session is as it was after the last complete chunk."""
+
+
+class ContextFullError(ShapeError):
+    """The tokens do not fit the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Interface:
     vocab: int
     largest: int  # most tokens per call
     capacity: int  # positions in its context
+    per_token: bool = False  # it takes the position of every token, not only of the first
 
     @classmethod
     def of(cls, method: Method, metadata: Mapping[str, object]) -> Interface:
@@ -38,10 +44,11 @@ class Interface:
         inputs, outputs = ([method.values[v] for v in ids] for ids in (method.inputs, method.outputs))
         tokens, position = inputs if len(inputs) == 2 else (None, None)
         whole = all(isinstance(t, Tensor) and t.dtype in ("int64", "int32") for t in (tokens, position))
-        if not whole or tokens.dims[:-1] != (1,) or position.dims != (1,):  # type: ignore[union-attr]
+        per_token = whole and position.dims == tokens.dims[1:] != (1,)  # type: ignore[union-attr]
+        if not whole or tokens.dims[:-1] != (1,) or not (per_token or position.dims == (1,)):  # type: ignore[union-attr]
             takes = ", ".join(f"{t.dtype} {list(t.dims)}" for t in inputs if isinstance(t, Tensor)) or "nothing"
             raise UnsupportedError(
-                f"{method.name!r} takes {takes}; a language model takes tokens [1, S] and a position [1]",
+                f"{method.name!r} takes {takes}; a language model takes tokens [1, S] and a position [1] or [S]",
                 hint="--input x.npy --output DIR runs any model",
             )
         logits = outputs[0] if outputs else None
@@ -49,7 +56,11 @@ class Interface:
             raise UnsupportedError(f"{method.name!r} gives no logits")
         said = metadata.get("get_max_context_len", metadata.get("get_max_seq_len"))
         capacity = said if isinstance(said, int) and said > 0 else 2**31 - 1
-        return cls(logits.dims[-1], tokens.dims[1], capacity)  # type: ignore[union-attr]
+        return cls(logits.dims[-1], tokens.dims[1], capacity, per_token)  # type: ignore[union-attr]
+
+    def positions(self, first: int, count: int) -> range:
+        """The second input of a call with `count` tokens."""
+        return range(first, first + (count if self.per_token else 1))
 
     def check(self, ids: Sequence[int], position: int = 0) -> None:
         """Refuse ids outside the vocabulary, and more tokens than the context has room for."""
@@ -60,7 +71,7 @@ class Interface:
             raise ShapeError(f"token id {bad} is outside the model's vocabulary of {self.vocab}")
         if len(ids) > self.capacity - position:
             also = f", {position} are taken" if position else ""
-            raise ShapeError(f"{len(ids)} tokens do not fit the context of {self.capacity} positions{also}")
+            raise ContextFullError(f"{len(ids)} tokens do not fit the context of {self.capacity} positions{also}")
 
 
 class Session:
@@ -78,21 +89,24 @@ class Session:
         observers: Sequence[Observer] = (),
         progress: ProgressCallback | None = None,
         guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+        interrupted: Callable[[], bool] = lambda: False,
         ahead: bool | None = None,
     ) -> None:
         self.model = model
         self.decoder = Decoder(model, ahead)
         self.guard = guard
+        self.interrupted = interrupted  # whether to stop after the current chunk or token
         self.timed = timed
         self.observers = list(observers)
         self.progress = progress
-        self.calls: list[Call] = []
+        self.calls: list[ModelCall] = []  # the owner may replace the list, which would grow without end
+        self._call_count = 0
         self.ids: list[int] = []  # the tokens in the KV cache
         interface = Interface.of(model.method, model.metadata)
         # These plans are still those of the largest number of tokens.
         bounds = [b for runner in model.runners for plan in runner.engine.plans for b in plan.bounds]
         capacity = min([interface.capacity, *(b.high + interface.largest for b in bounds)])
-        self.interface = Interface(interface.vocab, interface.largest, capacity)
+        self.interface = replace(interface, capacity=capacity)
         self.chunk = min(chunk or interface.largest, interface.largest)
 
     @property
@@ -108,52 +122,73 @@ class Session:
         """How many more tokens fit the context."""
         return self.capacity - self.position
 
-    def prefill(self, ids: Sequence[int], interrupted: Callable[[], bool] = lambda: False) -> Array:
+    def prefill(self, ids: Sequence[int]) -> Array:
         """Run these tokens in chunks. If they do not fit the context, none of them is run."""
         self.interface.check(ids, self.position)
         out: Array | None = None
         for at in range(0, len(ids), self.chunk):
-            if interrupted():
+            if self.interrupted():
                 raise Stopped
             if self.progress:
                 self.progress("prefill", at, len(ids))
-            out = self.step(ids[at : at + self.chunk], "prefill")
+            part = ids[at : at + self.chunk]
+            out = self.rows(part, "prefill", self._watch(at, len(part), len(ids)))[-1]
         if self.progress:
             self.progress("prefill", len(ids), len(ids))
         assert out is not None
         return out
 
     def step(self, ids: Sequence[int], phase: str = "decode") -> Array:
-        """Run one call at the current position."""
+        """Run one call at the current position; returns the logits of the last token."""
+        row: Array = self.rows(ids, phase)[-1]
+        return row
+
+    def _watch(self, at: int, count: int, total: int) -> Watch | None:
+        """Moves the progress bar during a chunk of `count` tokens, if the model is a single delegate."""
+        progress = self.progress
+        if not progress or len(self.model.runners) > 1:
+            return None
+        return lambda share: progress("prefill", at + int(share * count), total)
+
+    def rows(self, ids: Sequence[int], phase: str, watch: Watch | None = None) -> Array:
+        """Run one call at the current position; returns what the file returns, logits of every token or of the last."""
         self.decoder.settle()
         tokens = np.asarray([ids], self.model.inputs[0].dtype)
-        position = np.asarray([self.position], self.model.inputs[1].dtype)
+        position = np.asarray(self.interface.positions(self.position, len(ids)), self.model.inputs[1].dtype)
         start = time.perf_counter_ns()
         with self.guard():
-            logits = self.model.run([tokens, position], timed=self.timed)[0]
+            logits = self.model.run([tokens, position], timed=self.timed, watch=watch)[0]
         self._record(phase, ids, start, time.perf_counter_ns() - start, self.model.stats)
-        row: Array = logits.reshape(-1, logits.shape[-1])[-1]
-        if not np.isfinite(row.max()):  # a single NaN is the largest
+        rows: Array = logits.reshape(-1, logits.shape[-1])
+        if not np.isfinite(rows[-1].max()):  # a single NaN is the largest
             raise self._not_finite()
-        return row
+        return rows
 
     def advance(self, token: int, sampler: Sampler, index: int, *, left: int = 0) -> int:
         """The id after `token`, which is number `index` of the reply. `left` is as in `Decoder.next`."""
         # Observers look at the state that this call left, so no further step may run before them.
-        left = 0 if self.observers or self.timed else max(0, min(left, self.room - 1))
+        # A repeat penalty needs each id on the host before the next step.
+        is_alone = self.observers or self.timed or sampler.recalls
+        left = 0 if is_alone else max(0, min(left, self.room - 1))
+        before = self.last(sampler.repeat_last_n, token) if sampler.recalls else ()
         with self.guard():
             chosen = self.decoder.next(
-                token, self.position, lambda k: sampler.words(index + k), left=left, timed=self.timed
+                token, self.position, lambda k: sampler.words(index + k, before), left=left, timed=self.timed
             )
         self._record("decode", [token], chosen.start_ns, chosen.wall_ns, chosen.stats)
         if not 0 <= chosen.id < self.interface.vocab:
             raise self._not_finite()
         return chosen.id
 
+    def last(self, count: int, *more: int) -> list[int]:
+        """The last tokens of the KV cache, and `more`."""
+        return [*self.ids[-count:], *more]
+
     def _record(self, phase: str, ids: Sequence[int], start_ns: int, wall_ns: int, stats: CallStats) -> None:
-        shapes = ((1, len(ids)), (1,))
-        call = Call(len(self.calls), phase, len(ids), self.position, start_ns, wall_ns, stats, shapes)
+        shapes = ((1, len(ids)), (len(self.interface.positions(0, len(ids))),))
+        call = ModelCall(self._call_count, phase, len(ids), self.position, start_ns, wall_ns, stats, shapes)
         self.ids += ids
+        self._call_count += 1
         self.calls.append(call)
         for observer in self.observers:
             observer(call)
@@ -165,7 +200,8 @@ class Session:
         self.decoder.settle()
         call = self.calls[-1]
         tokens = np.asarray([self.ids[call.position :]], self.model.inputs[0].dtype)
-        what = blame(self.model, [tokens, np.asarray([call.position], self.model.inputs[1].dtype)])
+        positions = np.asarray(self.interface.positions(call.position, tokens.shape[1]), self.model.inputs[1].dtype)
+        what = blame(self.model, [tokens, positions])
         return CheckError(f"the logits are not finite: {what}" if what else "the logits are not finite")
 
     def rewind(self, position: int) -> None:
@@ -174,8 +210,8 @@ class Session:
         del self.ids[position:]
 
 
-class Reply:
-    """The reply to a prompt. Iterate over its ids; then `reason` says why it ended.
+class TokenStream:
+    """The ids of the reply to a prompt. Iterate over them once; then `reason` says why the reply ended.
 
     Reasons are eos, length, context, interrupt, and stop (the reader called `stop`).
     """
@@ -188,24 +224,25 @@ class Reply:
         *,
         limit: int,
         eos: frozenset[int] = frozenset(),
-        interrupted: Callable[[], bool] = lambda: False,
+        prefix: int = 0,
     ) -> None:
         self.session, self.prompt, self.sampler = session, list(prompt), sampler
-        self.limit, self.eos, self.interrupted = limit, eos, interrupted
+        self.prefix = prefix  # tokens of the prompt that are prefilled apart from the rest
+        self.start = session.position
+        self.limit, self.eos = limit, eos
         self.ids: list[int] = []
         self.reason = ""
-
-    @property
-    def pending(self) -> list[int]:
-        """Ids of the reply that are not in the KV cache: the last one, which has not been run."""
-        return self.ids[-1:] if self.reason not in ("", "eos") else []
 
     def stop(self) -> None:
         """End the reply after the last token."""
         self.reason = "stop"
 
     def __iter__(self) -> Iterator[int]:
-        token = self.sampler.pick(self.session.prefill(self.prompt, self.interrupted), 0)
+        session, recent = self.session, self.sampler.repeat_last_n
+        if self.prefix:
+            session.interface.check(self.prompt, session.position)
+            session.prefill(self.prompt[: self.prefix])
+        token = self.sampler.pick(session.prefill(self.prompt[self.prefix :]), 0, session.last(recent))
         while True:
             if token in self.eos:
                 self.reason = "eos"
@@ -216,13 +253,14 @@ class Reply:
                 return
             if len(self.ids) >= self.limit:
                 self.reason = "length"
-            elif self.interrupted():
+            elif session.interrupted():
                 self.reason = "interrupt"
-            elif not self.session.room:
+            elif not session.room:
                 self.reason = "context"
             if self.reason:
                 return
-            if self.session.model.chooses:
-                token = self.session.advance(token, self.sampler, len(self.ids), left=self.limit - len(self.ids) - 1)
+            if session.model.chooses:
+                token = session.advance(token, self.sampler, len(self.ids), left=self.limit - len(self.ids) - 1)
             else:
-                token = self.sampler.pick(self.session.step([token]), len(self.ids))
+                logits = session.step([token])
+                token = self.sampler.pick(logits, len(self.ids), session.last(recent))

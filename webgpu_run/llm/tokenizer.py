@@ -17,6 +17,7 @@ from .tokenizer_worker import KINDS
 
 NAMES = ("tokenizer.json", "tokenizer.model", "tokenizer.tiktoken")
 CONFIGS = ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+MOST_CONFIG = 8 << 20  # bytes; Gemma's, one of the largest, has 1.2 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ def _config(path: Path) -> dict[str, Any]:
     for name in reversed(CONFIGS):
         file = beside(path, prefix + name)
         if file:
+            if file.stat().st_size > MOST_CONFIG:
+                raise FormatError(f"{file.stat().st_size:,} bytes, {MOST_CONFIG:,} at most ({file})")
             try:
                 content = json.loads(file.read_text("utf-8"))
             except (ValueError, RecursionError) as error:

@@ -21,9 +21,19 @@ class TokenizerProcess:
     """Serves one tokenizer file. The process starts here and ends when its stdin is closed, at the latest with us."""
 
     def __init__(self, path: Path, kind: str, config: Mapping[str, Any]) -> None:
-        self.path, self.kind = path, kind
+        self.path, self.kind, self._config = path, kind, dict(config)
+        self._process = self._start()
+        answer = self._load()
+        self.size: int = answer["size"]
+        self.defaults: dict[str, Any] = answer["defaults"]
+
+    def _load(self) -> dict[str, Any]:
+        return self._ask({"path": str(self.path), "kind": self.kind, "config": self._config}, LOAD_S)
+
+    def _start(self) -> subprocess.Popen[str]:
         new_group: dict[str, Any] = {"start_new_session": True} if os.name == "posix" else {"creationflags": 0x200}
-        self._process = subprocess.Popen(
+        self._is_lost = False  # true after an exception, such as Ctrl-C, came while an answer was awaited
+        return subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("tokenizer_worker.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -33,9 +43,6 @@ class TokenizerProcess:
             env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
             **new_group,
         )
-        answer = self._ask({"path": str(path), "kind": kind, "config": dict(config)}, LOAD_S)
-        self.size: int = answer["size"]
-        self.defaults: dict[str, Any] = answer["defaults"]
 
     def encode_plain(self, text: str) -> list[int]:
         ids: list[int] = self._ask({"encode": text, "prompt": False}, ENCODE_S)["ids"]
@@ -53,6 +60,10 @@ class TokenizerProcess:
         return token
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        if self._is_lost:
+            self._process.communicate()
+            self._process = self._start()
+            self._load()
         process, line = self._process, ""
         assert process.stdin
         assert process.stdout
@@ -66,6 +77,7 @@ class TokenizerProcess:
         except OSError:
             pass  # the process has ended: there is no answer
         except BaseException:
+            self._is_lost = True
             process.kill()  # its answer to this request must not be taken for the next one
             raise
         finally:

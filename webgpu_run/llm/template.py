@@ -1,4 +1,4 @@
-"""Chat: the messages of a conversation, the template that renders them as text, and the tokens still to be run."""
+"""Chat templates: how the messages of a conversation become text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..assets import beside, folders
-from ..errors import FormatError, ShapeError
-from .session import Reply, Session
+from ..errors import FormatError
 from .tokenizer import Tokenizer
 
 LIMIT_S = 5.0
@@ -47,6 +45,9 @@ class Template:
             line = process.stdout.readline()
         except OSError:
             pass
+        except BaseException:
+            self.close()  # its answer to this request must not be taken for the next one
+            raise
         finally:
             in_time = timer.is_alive()
             timer.cancel()
@@ -126,68 +127,3 @@ def _default(templates: object) -> str | None:
             (t.get("template") for t in templates if isinstance(t, dict) and t.get("name") == "default"), None
         )
     return templates if isinstance(templates, str) else None
-
-
-@dataclass(slots=True)
-class Conversation:
-    """The messages so far, and the text that is in the session's KV cache."""
-
-    session: Session
-    tokenizer: Tokenizer
-    template: Template
-    messages: list[dict[str, str]] = field(default_factory=list)
-    dropped: int = 0  # messages removed because the context was full
-    _text: str = ""  # the rendered conversation up to the end of the last reply; empty if it must be compared by tokens
-    _pending: list[int] = field(default_factory=list)  # tokens of the last reply that are not in the KV cache yet
-
-    def ask(self, content: str) -> list[int]:
-        """Add a question. Returns the tokens to prefill: those that are not in the KV cache yet."""
-        self.messages.append({"role": "user", "content": content})
-        text = self.template.render(self.messages)
-        if self._text and text.startswith(self._text):
-            new = self._pending + self.tokenizer.encode_plain(text[len(self._text) :])
-        else:
-            new = self._from_common_prefix(text)
-        while len(new) > self.session.room:
-            text = self._shorter(len(new))
-            new = self._from_common_prefix(text)
-        self._text, self._pending = text, []
-        return new
-
-    def answered(self, reply: Reply, text: str) -> None:
-        """Add the model's reply."""
-        self.messages.append({"role": "assistant", "content": text})
-        self._text += self.tokenizer.decode(reply.ids)
-        self._pending = reply.pending
-
-    def withdraw(self) -> None:
-        """Remove the last question, whose prefill was stopped. Some of its tokens may be in the KV cache; the next
-        `ask` compares tokens to find out."""
-        del self.messages[-1]
-        self._text, self._pending = "", []
-
-    def reset(self) -> None:
-        """Remove all messages but the system message, and empty the KV cache."""
-        self.messages = [m for m in self.messages if m["role"] == "system"]
-        self._text, self._pending = "", []
-        self.session.rewind(0)
-        self.session.model.reset()  # rows that a NaN got into must not survive
-
-    def _from_common_prefix(self, text: str) -> list[int]:
-        """Rewind to the longest prefix that text and KV cache share; returns the tokens after it."""
-        ids, cached = self.tokenizer.encode_plain(text), self.session.ids
-        pairs = zip(ids, cached, strict=False)
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(cached)))
-        same = max(min(same, len(ids) - 1), 0)  # the last token is always run, because its logits are needed
-        self.session.rewind(same)
-        return ids[same:]
-
-    def _shorter(self, tokens: int) -> str:
-        """Remove the oldest question and answer; returns the conversation as text."""
-        first = next((i for i, m in enumerate(self.messages) if m["role"] != "system"), 0)
-        if len(self.messages) - first < 3:
-            del self.messages[-1]
-            raise ShapeError(f"the message has {tokens} tokens with its template, the context {self.session.capacity}")
-        del self.messages[first : first + 2]
-        self.dropped += 2
-        return self.template.render(self.messages)

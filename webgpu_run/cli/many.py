@@ -1,0 +1,239 @@
+"""`webgpu-run MODEL --prompts in.jsonl --out out.jsonl`: replies to many prompts, through a journal."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..console import outfile
+from ..console.early import INTERRUPTED
+from ..console.interrupt import Interrupts
+from ..console.journal import Journal
+from ..console.progress import Progress
+from ..console.terminal import stderr_console
+from ..errors import RunError, UsageError
+from ..formats.digest import digest
+from ..formats.pte import Program
+from ..llm import tokenizer as tokenizers
+from ..llm.language_model import LLM
+from ..llm.many import Completion, Many
+from ..llm.request import Request, parse_lines
+from ..llm.sampling import random_seed
+from ..llm.session import Interface, Session
+from ..llm.template import Template, find_template
+from ..llm.tokenizer import Tokenizer
+from .options import Settings
+from .reply_printer import reply_options, stdout_writer
+from .run_report import LoadClock, load_model
+
+# Options that look at one prompt, or give one.
+SINGLE = (
+    *(
+        "prompt",
+        "prompt_file",
+        "prompt_ids",
+        "prompt_cache",
+        "turns",
+        "trace_resize",
+        "timings",
+        "timings_out",
+        "trace",
+    ),
+    *("check", "check_resize", "nan_check", "dump"),
+)
+
+
+class Tally:
+    """Counts rows and tokens of this process, for the progress bar and the last line."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self.total, self.resumed = total, done
+        self.rows = self.errors = self.prompt_tokens = self.new_tokens = 0
+        self.start_ns = time.perf_counter_ns()
+
+    @property
+    def seconds(self) -> float:
+        return (time.perf_counter_ns() - self.start_ns) / 1e9
+
+    def add(self, completion: Completion) -> None:
+        self.rows += 1
+        self.errors += bool(completion.error)
+        self.prompt_tokens += completion.prompt_tokens
+        self.new_tokens += len(completion.ids)
+
+    def show(self, progress: Progress) -> None:
+        """Rows, tokens per second and the time left."""
+        done = self.resumed + self.rows
+        note = ""
+        if self.rows:
+            left = self.seconds / self.rows * (self.total - done)
+            note = f"{self.new_tokens / self.seconds:,.1f} tok/s, {_duration(left)} left"
+        progress("rows", done, self.total, note)
+
+    def line(self) -> str:
+        parts = [f"{self.rows} rows"]
+        if self.resumed:
+            parts.append(f"{self.resumed} from the journal")
+        if self.errors:
+            parts.append(f"{self.errors} errors")
+        parts.append(f"{self.prompt_tokens:,} prompt tokens")
+        parts.append(f"{self.new_tokens:,} new tokens {self.new_tokens / self.seconds:,.1f} tok/s")
+        return " · ".join([*parts, f"total {self.seconds:,.1f} s"])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "resumed": self.resumed,
+            "errors": self.errors,
+            "prompt_tokens": self.prompt_tokens,
+            "new_tokens": self.new_tokens,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def complete_file(program: Program, settings: Settings) -> int:
+    """Run every row of a file; returns the exit code."""
+    _check(settings)
+    Interface.of(program.method(settings.method), program.metadata)
+    data, requests = _read(settings)
+    seed = random_seed() if settings.seed is None else settings.seed
+    if settings.out is None:
+        write = stdout_writer()
+        run = _Run(program, settings, requests, seed)
+        return run.complete(range(len(requests)), lambda _, row: write(json.dumps(row, ensure_ascii=False) + "\n"))
+    with Journal(settings.out, _key(program, settings, data)) as journal:
+        journal.begin(seed)
+        assert journal.seed is not None
+        rows = [i for i in range(len(requests)) if i not in journal]
+        run = _Run(program, settings, requests, journal.seed)
+        code = run.complete(rows, journal.add) if rows else 0
+        if code == 0:
+            journal.finish()
+        elif not settings.quiet:
+            done = f"{len(journal)} of {len(requests)} rows are done"
+            stderr_console().print(f"{done}; the same command continues", style="dim", soft_wrap=True)
+    return code
+
+
+class _Run:
+    """The rows of one process."""
+
+    def __init__(self, program: Program, settings: Settings, requests: Sequence[Request], seed: int) -> None:
+        self.program, self.settings, self.requests, self.seed = program, settings, requests, seed
+        self.interrupts = Interrupts()
+
+    def complete(self, rows: Sequence[int], add: Callable[[int, dict[str, Any]], None]) -> int:
+        """Call `add` with each of these rows as it ends; returns the exit code."""
+        settings, interrupts = self.settings, self.interrupts
+        clock = LoadClock(time.perf_counter_ns())
+        tokenizer, template = self._text_parts()
+        with Progress(quiet=settings.quiet) as progress:
+            model = load_model(self.program, settings, progress, clock)
+            progress.close()
+            session = Session(
+                model,
+                chunk=settings.chunk,
+                guard=lambda: interrupts.limit(settings.timeout),
+                interrupted=lambda: interrupts.requested,
+            )
+            llm = LLM.of(session, tokenizer, template)
+            options = {name: value for name, value in reply_options(settings).items() if name != "seed"}
+            many = Many(llm, self.requests, options, seed=self.seed, chat=settings.chat, system=settings.system)
+            tally = Tally(len(self.requests), len(self.requests) - len(rows))
+            tally.show(progress)
+            code = 0
+            try:
+                with contextlib.closing(many.run(rows)) as completions, interrupts.deferred():
+                    for index, completion in completions:
+                        add(index, completion.as_dict())
+                        tally.add(completion)
+                        tally.show(progress)
+            except KeyboardInterrupt:
+                code = INTERRUPTED
+            finally:
+                if template:
+                    template.close()
+        self._report(tally, clock)
+        return code
+
+    def _text_parts(self) -> tuple[Tokenizer | None, Template | None]:
+        """The tokenizer and the chat template, each if it is there. A row that needs one that is not is an error."""
+        settings = self.settings
+        try:
+            tokenizer = tokenizers.find(settings.model, settings.tokenizer)
+        except RunError:
+            if settings.tokenizer or any(request.prompt is not None for request in self.requests):
+                raise
+            return None, None
+        try:
+            return tokenizer, find_template(tokenizer, settings.template)
+        except RunError:
+            if settings.chat or settings.template:
+                raise
+            return tokenizer, None
+
+    def _report(self, tally: Tally, clock: LoadClock) -> None:
+        settings = self.settings
+        if settings.stats == "json":
+            totals = {"schema": 1, "model": settings.model, "load_ms": round(clock.total_ns / 1e6, 3)}
+            print(json.dumps(totals | tally.as_dict()), file=sys.stderr, flush=True)
+        elif settings.stats == "line" and not settings.quiet:
+            stderr_console().print(f"load {clock.total_ns / 1e6:,.0f} ms · {tally.line()}", soft_wrap=True)
+
+
+def _check(settings: Settings) -> None:
+    """Refuse options that are for a single prompt, and an output that cannot be written."""
+    assert settings.prompts is not None
+    plain = Settings(model="")
+    single = [name for name in SINGLE if getattr(settings, name) != getattr(plain, name)]
+    if single:
+        names = " and ".join("--" + name.replace("_", "-") for name in single)
+        raise UsageError(f"{names} cannot be used with --prompts")
+    if settings.system is not None and not settings.chat:
+        raise UsageError("--system is for --chat")
+    if settings.out is not None:
+        files = [settings.model, *settings.data, settings.prompts, settings.tokenizer, settings.template]
+        target = outfile.check_target(settings.out, [file for file in files if file], "--out")
+        if target.exists() and not target.is_file():
+            raise UsageError(f"--out: not a regular file ({target}); without --out, rows are written to stdout")
+
+
+def _read(settings: Settings) -> tuple[bytes, list[Request]]:
+    """The bytes of the input, and its rows."""
+    path = settings.prompts
+    assert path is not None
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the prompts: {str(error.strerror).lower()} ({path})") from None
+    requests = parse_lines(data, as_json=True if path.endswith((".jsonl", ".json")) else None)
+    if not requests:
+        raise UsageError(f"there are no prompts ({path})")
+    return data, requests
+
+
+def _key(program: Program, settings: Settings, data: bytes) -> dict[str, Any]:
+    """Everything that the rows depend on."""
+    options = {name: value for name, value in reply_options(settings).items() if name != "seed" or value is not None}
+    chat = [settings.system or ""] if settings.chat else None
+    return {
+        "input": hashlib.sha256(data).hexdigest(),
+        "model": digest(program),
+        "method": settings.method,
+        "KV type": settings.kv,
+        "tokenizer or template": [settings.tokenizer, settings.template],
+        "chat or system message": chat,
+        **{f"--{name.replace('_', '-')}": value for name, value in options.items()},
+    }
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
