@@ -195,7 +195,7 @@ def measure(args: argparse.Namespace) -> None:
                     "schema": 1, "time": shared["time"], "kind": "peer", "test": f"linear {m}×{k}×{n} {name}",
                     "m": m, "k": k, "n": n, "peer": name, "route": route if name.startswith("ours") else None,
                     "unit": "µs", "better": "lower", **summary(times), "error": errors[name], "correct": True,
-                    "times_ours": against.value, "times_ours_ci95": [against.low, against.high],
+                    "times_ours": against.value, "times_ours_ci95": against.interval,
                     **{key: shared[key] for key in ("device", "machine", "versions")},
                 })  # fmt: skip
             if other and not other.get("seconds"):

@@ -24,8 +24,8 @@ import pytest
 
 from webgpu_run.bench.compare import read
 from webgpu_run.bench.op import _shape, find
-from webgpu_run.bench.tables import MODEL as MODEL_VIEW
 from webgpu_run.bench.tables import sinks
+from webgpu_run.bench.views import MODEL as MODEL_VIEW
 from webgpu_run.console import outfile
 from webgpu_run.errors import FormatError, UnsupportedError
 from webgpu_run.version import __version__
@@ -36,7 +36,10 @@ MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
 TESTS = ["pp1", "pp8", "tg3", "pp1 @ d16", "pp8 @ d16", "tg3 @ d16"]
 GROUP = pytest.mark.xdist_group("bench")  # so that the run they share is made once
-COLUMNS = "model size params device test t/s 95% median ms p90 ms ttft ms host ms GPU ms attn ms"
+COLUMNS = (
+    "model size params device test t/s 95% median ms p90 ms max ms step ms ttft ms compile ms host ms GPU ms "
+    "attn ms GPU mem peak mem"
+)
 
 
 def bench(*args: str | Path, env: dict[str, str] | None = None) -> Result:
@@ -61,7 +64,7 @@ def test_table_has_llama_bench_columns(run: tuple[Result, Path]) -> None:
     lines = run[0].out.splitlines()
     assert " ".join(lines[0].split()) == COLUMNS
     assert [re.split(r"\s{2,}", line.strip())[4] for line in lines[1:]] == TESTS
-    assert all(re.search(r"\d+\.\d\d ± \d+\.\d\d +±\d+\.\d%", line) for line in lines[1:])
+    assert all(re.search(r"\d+\.\d\d ± \d+\.\d\d +(±\d+\.\d%|over 100%)", line) for line in lines[1:])
 
 
 def test_small_models_run_in_one_thread_of_a_software_driver() -> None:
@@ -86,7 +89,8 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
     rows = rows_of(run[1] / "a.jsonl")
     assert [row["test"] for row in rows] == TESTS
     for row in rows:
-        assert row["schema"] == 1
+        assert row["schema"] == 3
+        assert 0 <= row["compile_ms"] <= row["first_run_ms"]
         assert len(row["samples"]) == len(row["wall_ms"]) == len(row["host_ms"]) == 3
         assert row["mean"] == pytest.approx(sum(row["samples"]) / 3, rel=1e-4)
         tokens = row["tokens"]
@@ -102,7 +106,10 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
         assert row["gpu_bytes"] > 0
         assert row["peak_rss_bytes"] > 0
         assert row["dispatches"] > 0
-        assert row["settings"] == {"repeat": 3, "warmup": 1, "chunk": 127, "fuse": True, "method": "forward"}
+        assert row["settings"] == {
+            "repeat": 3, "warmup": 1, "chunk": 127, "fuse": True, "tune": True, "kv": "f32", "method": "forward",
+            "prompt": "random", "models": 1,
+        }  # fmt: skip
         if row["device"]["timestamps"]:
             assert row["gpu_ms_per"] > 0
             assert sum(op["gpu_us"] for op in row["ops"]) == pytest.approx(row["gpu_ms_per"] * 1e3, rel=0.01)
@@ -114,6 +121,9 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
     assert decode["ttft_ms"] is None
     assert [len(sample) for sample in decode["token_ms"]] == [3, 3, 3]
     assert 0.5 * decode["wall_ms"][0] < sum(decode["token_ms"][0]) <= decode["wall_ms"][0]  # shares of submissions
+    assert sum(decode["inter_token_ms"][0]) == pytest.approx(decode["wall_ms"][0], rel=1e-4)
+    assert decode["latency_ms"]["max"] == max(max(sample) for sample in decode["inter_token_ms"])
+    assert decode["step_ms"]["max"] == max(max(sample) for sample in decode["token_ms"])
 
 
 class Page(HTMLParser):
@@ -291,7 +301,7 @@ def on_terminal(columns: int, *args: str | Path) -> str:
 def test_a_terminal_has_the_table_from_the_first_round() -> None:
     """Every later round writes over it; what is left at the end is one table."""
     seen = on_terminal(160, MODEL, "-p", "1,2", "-n", "0", "-r", "3", "-w", "0", "--no-roofline", "-q")
-    first, *later = re.split(r"\x1b\[(?:2|3)A\x1b\[J", seen)
+    first, *later = re.split(r"\x1b\[\dA\x1b\[J", seen)
     assert len(later) == 3  # the second row of round 1, then rounds 2 and 3
     assert first.count("pp1") == 1
     assert "pp2" not in first
@@ -305,7 +315,7 @@ def test_a_narrow_terminal_has_fewer_columns(columns: int, run: tuple[Result, Pa
     about, head, *rows = seen.split("\x1b[J")[-1].splitlines()
     assert "tiny_dyn"[:columns] in about
     assert head.split()[:2] == ["test", "t/s"]
-    assert ("median ms" in head, "attn ms" in head) == (columns > 50, columns > 100)
+    assert ("median ms" in head, "p90 ms" in head) == (columns > 50, columns > 100)
     assert [row.split()[0] for row in rows] == ["pp1", "pp64"]
     if columns >= 44:
         assert max(map(len, (about, head, *rows))) <= columns
@@ -342,13 +352,34 @@ def test_compare(run: tuple[Result, Path], tmp_path: Path) -> None:
     assert worse.err == ""
     rows = [{**row, "device": {**row["device"], "profile": "other"}} for row in steady(run)]
     b.write_text(json.dumps(rows))
-    assert "B those for other" in bench("compare", a, b).err
+    assert "differ in kernels: software, other" in bench("compare", a, b).err
     b.write_text("[" + ",".join(slower(steady(run), 0.9).splitlines()) + "]")
     assert bench("compare", a, b, "--fail-over", "15%").code == 0
     assert bench("compare", a, b).code == 0
     faster = bench("compare", b, a, "--fail-over", "5%", "-o", "json")
     assert faster.code == 0
     assert {row["verdict"] for row in json.loads(faster.out)} == {"faster"}
+
+
+@GROUP
+def test_compare_says_when_it_cannot_say(run: tuple[Result, Path], tmp_path: Path) -> None:
+    """Samples that vary a lot are neither the same nor different, and an interval that says nothing is not shown."""
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    (row,) = steady(run)[:1]
+    a.write_text(json.dumps([{**row, "samples": [80.0, 120.0, 90.0, 110.0, 100.0, 95.0]}]))
+    b.write_text(json.dumps([{**row, "samples": [118.0, 85.0, 108.0, 92.0, 99.0, 104.0]}]))
+    result = bench("compare", a, b, "-o", "json")
+    assert result.code == 0
+    (compared,) = json.loads(result.out)
+    assert compared["verdict"] == "unclear"
+    assert 10 < compared["rounds_needed"] < 1000
+    assert f"unclear, try -r {compared['rounds_needed']}" in bench("compare", a, b).out
+    assert bench("compare", a, b, "--fail-unclear").code == 1
+    assert bench("compare", a, b, "--fail-over", "80%", "--fail-unclear").code == 0
+    b.write_text(json.dumps([{**row, "samples": [0.001, 500.0]}]))
+    (compared,) = json.loads(bench("compare", a, b, "-o", "json").out)
+    assert (compared["verdict"], compared["ci95"]) == ("unclear", None)
+    assert compared["ratio"] == pytest.approx(compared["b"] / compared["a"])
 
 
 @GROUP
@@ -360,7 +391,10 @@ def test_compare_of_single_samples(run: tuple[Result, Path], tmp_path: Path) -> 
     b.write_text(json.dumps([{**row, "samples": [50.0]} for row in rows[:-1]] + [{**rows[-1], "test": "tg9"}]))
     result = bench("compare", a, b, "--fail-over", "5%", "-o", "json")
     assert result.code == 0
-    assert {row["verdict"] for row in json.loads(result.out)} == {"unknown"}
+    assert {(row["verdict"], row["ci95"], row["rounds_needed"]) for row in json.loads(result.out)} == {
+        ("unclear", None, 5)
+    }
+    assert bench("compare", a, b, "--fail-unclear", "-q").code == 1
     for line in ("only in A: tg3 @ d16", "only in B: tg9", "5 of 5 rows have one sample of A or B"):
         assert f"warning: {line}" in result.err
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from webgpu_run.formats import pte
-from webgpu_run.gpu.roofline import Roofline
+from webgpu_run.gpu.device import Device
+from webgpu_run.gpu.roofline import Roofline, measure_again
 
 from helpers.command import HERE, Result, execute
 
@@ -93,3 +94,18 @@ def test_the_limit_is_the_fastest_way_and_is_named() -> None:
 def test_of_two_measurements_each_figure_is_the_better_one() -> None:
     both = roof(f32=20.0, submit_us=2.0).or_better(roof(copy={1 << 20: 7.0, 8 << 20: 1.0}, dispatch_us=0.5))
     assert both == roof(f32=20.0, copy={1 << 20: 7.0, 8 << 20: 6.0}, dispatch_us=0.5)
+
+
+@pytest.mark.parametrize("way", ["copy", "storage vec4", "texture rgba32uint"])
+def test_the_limit_is_measured_again_and_never_falls(way: str, device: Device) -> None:
+    """Only the limits of the working set: its fastest way to read, at its size, and arithmetic."""
+    rates = dict.fromkeys((1 << 20, 8 << 20), 1e-6)
+    ways = {name: dict(rates) for name in ("copy", "storage vec4", "texture rgba32uint")}
+    ways[way][8 << 20] = 2e-6
+    low = roof(copy=ways["copy"], reads={n: r for n, r in ways.items() if n != "copy"}, f32=1e-6)
+    again = measure_again(device, low, 2 << 20)
+    assert again.f32 > 1e-3
+    assert again.memory(2 << 20)[1] == f"{way}, 8 MiB"
+    assert again.memory(2 << 20)[0] > 1e-3
+    high = roof(copy=rates, reads={"storage vec4": {1 << 20: 1e9, 8 << 20: 1e9}}, f32=1e9)
+    assert measure_again(device, high, 2 << 20) == high

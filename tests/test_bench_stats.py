@@ -9,7 +9,7 @@ import statistics
 import pytest
 
 from webgpu_run.bench.rows import warnings
-from webgpu_run.bench.stats import Summary, outliers, quantile, ratio, spread, t95
+from webgpu_run.bench.stats import Ratio, Summary, outliers, quantile, ratio, spread, t95
 from webgpu_run.cli.lengths import parse
 from webgpu_run.errors import UsageError
 
@@ -89,8 +89,31 @@ def test_ratio() -> None:
     assert r.value == pytest.approx(0.8, rel=1e-3)
     assert r.is_significant
     assert not ratio([100, 90, 110], [95, 105, 99]).is_significant
-    assert ratio([2.0], [1.0]).low is None
-    assert ratio([2.0, 2.0], [2.0, 2.0]).value == 1.0
+    assert ratio([2.0], [1.0]) == Ratio(0.5, None)
+    assert ratio([2.0, 2.0], [2.0, 2.0]).is_within(1e-9)
+    assert ratio([1.0, 3.0], [4.0, 4.0]).value == 2.0  # of the means that a table shows
+    assert ratio([1e-9, 1e9], [1.0, 1.0]).interval is None
+
+
+def test_enough_rounds_settle_it() -> None:
+    """The number of rounds that an unclear verdict names is enough in most cases, and a tenth of it in few."""
+    rng, margin = random.Random(4), 0.05
+    settled = {1.0: 0, 0.1: 0}
+    unclear = 0
+    for _ in range(300):
+        first = ratio(noise(rng, 10, 0), noise(rng, 10, 0))
+        if first.is_significant or first.is_within(margin):
+            continue
+        unclear += 1
+        needed = first.rounds(10, margin)
+        assert needed
+        for share in settled:
+            count = max(2, int(share * needed))
+            again = ratio(noise(rng, count, 0), noise(rng, count, 0))
+            settled[share] += again.is_significant or again.is_within(margin)
+    assert unclear > 50
+    assert settled[1.0] > 0.5 * unclear
+    assert settled[0.1] < 0.2 * unclear
 
 
 def test_outliers() -> None:

@@ -189,8 +189,19 @@ def test_measuring(device: Device) -> None:
     """For real, with the profile this adapter has: a time for each number of rows that are tried."""
     times = tune.measure(device, (device.limits.profile,))
     rows = tune.ROWS[:1] if device.limits.software else tune.ROWS
-    assert [len(t) for t in times.values()] == [len(rows)]
+    shapes = (tune._SOFTWARE_SHAPES if device.limits.software else tune._SHAPES) if device.timestamps else (1,)
+    assert [len(t) for t in times.values()] == [len(rows) * len(shapes)]
     assert all(ms > 0 for t in times.values() for row in t for ms in row)
+
+
+def test_each_linear_reads_weights_of_its_own() -> None:
+    """Else a cache would hold them; and each is the next one's input."""
+    shapes = ((64, 96), (96, 64)) * 3
+    vk, constants = tune._chain(2, shapes, {shape: tune._weight(*shape) for shape in shapes})
+    assert len({call.args[1] for call in vk.chain}) == len(vk.chain) == 6
+    assert len(constants) == len(vk.constants) == 12
+    assert [a.args[-1] for a in vk.chain[:-1]] == [b.args[0] for b in vk.chain[1:]]
+    assert sum(w.nbytes for w, _ in (tune._weight(*s) for s in tune._SHAPES)) < tune._BEYOND_CACHES
 
 
 def test_what_fails_is_not_chosen(device: Device, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

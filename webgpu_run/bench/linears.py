@@ -22,8 +22,9 @@ from ..graph.graph import Graph, Node
 from ..runtime.model import Model
 from ..runtime.open import open_device, open_model, open_program
 from ..shapes import Dims, prod, rows_of
+from .host import is_busy
 from .rows import ATTENTION, facts, summary
-from .tables import Row, View, number, sinks
+from .tables import Row, View, number, sinks, warn
 from .trials import Bench, LengthLimits, Trial
 
 LENGTHS = (1, 4, 16, 64, 256)
@@ -31,7 +32,7 @@ REPEAT = 10
 
 
 @dataclass(slots=True)
-class Linear:
+class LinearTimes:
     """Nodes of one shape and route, with the mean time of one node in microseconds, one sample per call."""
 
     op: str
@@ -57,7 +58,7 @@ def _weights(node: Node) -> list[int]:
     return [v for name, v in node.tensors.items() if node.op.param(name).role == "weight"]
 
 
-def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> Linear:
+def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> LinearTimes:
     """The node's shape, and the bytes that any kernel would have to move."""
     m, k, n = rows_of(x), x[-1], sum(graph.tensors[v].max_dims[0] for v in _weights(node))
     constant_nbytes = 0
@@ -67,10 +68,10 @@ def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> Linear:
             constant_nbytes += prod(tensor.max_dims) * np.dtype(tensor.dtype).itemsize
     kind = "gemv" if m == 1 else "gemm"
     name = route if route.startswith(kind) else f"{kind}, {route}"
-    return Linear(node.op.short, name, m, k, n, constant_nbytes + 4 * m * (k + n))
+    return LinearTimes(node.op.short, name, m, k, n, constant_nbytes + 4 * m * (k + n))
 
 
-def timed_linears(model: Model, stats: CallStats) -> Iterator[tuple[Linear, int]]:
+def timed_linears(model: Model, stats: CallStats) -> Iterator[tuple[LinearTimes, int]]:
     """Every linear of the last call, with the GPU time of its dispatches in nanoseconds."""
     times = iter(stats.timed)
     for runner in model.runners:
@@ -107,6 +108,8 @@ def run_model_ops(
             raise UsageError(
                 f"-p {n}: the model takes {'exactly' if reach.exact else 'at most'} {reach.largest} tokens per call"
             )
+    if is_busy():
+        warn("the machine is busy with something else: times are too long, and limits may be too low", quiet)
     opened = open_device(device)
     if not opened.timestamps:
         raise DeviceError("this adapter has no timestamp queries, so ops inside a model cannot be timed")
@@ -114,7 +117,8 @@ def run_model_ops(
         model = open_model(program, opened, progress=progress)
         bench, shared = Bench(model, reach), facts(opened, program)
         roof = None if no_roofline else roofline.measure(opened, progress)
-        linears: dict[tuple[str, str, int, int, int], Linear] = {}
+        linears: dict[tuple[str, str, int, int, int], LinearTimes] = {}
+        rows: list[Row] = []
         working_set, rounds = 0, (repeat or REPEAT) + 1  # the first round compiles
         with sinks(form, out, VIEW if roof else VIEW.without("nearer limit", "% of it")) as table:
             for i in range(rounds):
@@ -124,17 +128,18 @@ def run_model_ops(
                     working_set = max(working_set, sum(d.work[0] for d in stats.timed))
                     if i:
                         _add(linears, list(timed_linears(model, stats)))
-                if roof and i == rounds - 1:
-                    roof = roof.or_better(roofline.measure(opened, progress))
+                if roof:  # in the same rounds, so that other load meets both
+                    roof = roofline.measure_again(opened, roof, working_set)
                 if i:
                     progress.close()
-                    table.show(
-                        [_row(linear, shared, roof, working_set) for linear in sorted(linears.values(), key=_order)]
-                    )
+                    rows = [_row(linear, shared, roof, working_set) for linear in sorted(linears.values(), key=_order)]
+                    table.show(rows)
+    if above := sum((row["roofline_share"] or 0) > 1 for row in rows):
+        warn(f"{above} of {len(rows)} linears are above the limit: the machine was busy while it was measured", quiet)
     return 0
 
 
-def _add(linears: dict[tuple[str, str, int, int, int], Linear], timed: Sequence[tuple[Linear, int]]) -> None:
+def _add(linears: dict[tuple[str, str, int, int, int], LinearTimes], timed: Sequence[tuple[LinearTimes, int]]) -> None:
     by_key: dict[tuple[str, str, int, int, int], list[int]] = {}
     for linear, ns in timed:
         key = (linear.op, linear.route, linear.m, linear.k, linear.n)
@@ -145,11 +150,11 @@ def _add(linears: dict[tuple[str, str, int, int, int], Linear], timed: Sequence[
         linears[key].us.append(statistics.fmean(times) / 1e3)
 
 
-def _order(linear: Linear) -> tuple[int, str, int, int]:
+def _order(linear: LinearTimes) -> tuple[int, str, int, int]:
     return linear.m, linear.op, linear.k, linear.n
 
 
-def _row(linear: Linear, shared: Row, roof: Roofline | None, working_set: int) -> Row:
+def _row(linear: LinearTimes, shared: Row, roof: Roofline | None, working_set: int) -> Row:
     timing = summary(linear.us)
     us, limit = timing["median"], None
     if roof:

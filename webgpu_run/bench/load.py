@@ -27,8 +27,9 @@ from ..runtime.open import open_device, open_model, open_program
 from ..runtime.support import check_method
 from . import host
 from .rows import facts, summary
-from .tables import LOAD, Row, sinks
+from .tables import Row, sinks
 from .trials import LengthLimits
+from .views import LOAD
 
 _WATCHED = "watched"  # argument of a process that ends with its parent
 

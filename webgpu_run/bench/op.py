@@ -11,7 +11,7 @@ import numpy as np
 
 from ..console import outfile
 from ..console.progress import Progress
-from ..debug.single_op import args_of, arrays_of, is_constant, single, sized, with_limits
+from ..debug.single_op import args_of, arrays_of, is_constant, single, sized, varying, with_limits
 from ..errors import RunError, UsageError
 from ..gpu import roofline
 from ..gpu.callstats import CallStats
@@ -188,14 +188,18 @@ def _row(
 
 def _shape(op: Op, case: Case, live: Live) -> str:
     """Live dims that tell cases apart: the first input, other inputs that vary in their own way, and one weight."""
-    dims = {**case.dims, **live}
+    changing = varying(op, case)
+    dims = {**case.dims, **{n: d for n, d in live.items() if n not in changing}}
     names = [n for n in dims if n not in op.outs]
-    varying = {n for other in case.live for n in other}
+    moving = {n for other in case.live for n in other}
     given = [n for n in names if not is_constant(op, n)]
     first = {dims[n]: n for n in reversed(given)}  # show keys and values, which have one shape, once
-    shown = [n for i, n in enumerate(given) if not i or (n in varying and first[dims[n]] == n)]
+    shown = [n for i, n in enumerate(given) if not i or (n in moving and first[dims[n]] == n)]
     shown += [n for n in names if is_constant(op, n)][:1]
-    return " · ".join(f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown) or "scalar"
+    parts = [f"{n} {'×'.join(map(str, dims[n])) or 'scalar'}" for n in shown]
+    given_attrs = args_of(op, case, live).attrs
+    parts += [f"{n} {'×'.join(map(str, np.atleast_1d(given_attrs[n])))}" for n in sorted(changing)]
+    return " · ".join(parts) or "scalar"
 
 
 def _expected(ops: Sequence[Op], shared: Row) -> list[Row]:

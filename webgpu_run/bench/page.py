@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from .rows import ATTENTION, GPU_NOTE
 from .svg import Bar, Point, Series, bars, lines
-from .tables import Row, bytes_text, load_cells, model_cells, number, params_text
+from .tables import Row, bytes_text, number, params_text
+from .views import load_cells, model_cells
 
 SHOWN_OPS = 7
 _CSS = """
@@ -36,9 +37,9 @@ dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The page for rows of one model on one device."""
+    """The page for the rows of a run: one model, or several that alternated."""
     first = rows[0]
-    title = f"{first['model']['name']} on {first['device']['name']}"
+    title = f"{', '.join(dict.fromkeys(r['model']['name'] for r in rows))} on {first['device']['name']}"
     size = f"{bytes_text(first['model']['bytes'])} · {params_text(first['model']['params'])} parameters"
     figures = [
         ("Prefill: tokens/s by length", _prefill(rows)),
@@ -112,43 +113,51 @@ def _point(row: Row, x: float) -> Point:
     return Point(x, row["mean"], low, high)
 
 
+def _variant(row: Row) -> str:
+    """What tells the rows of one model and setting from those of another."""
+    return " ".join(
+        filter(None, (row["model"]["name"], row["settings"].get("kv"), row["device"]["name"].partition(" (")[0]))
+    )
+
+
+def _lines(rows: Sequence[Row], x: str, by: str, name: str) -> list[Series]:
+    """Speed by `x`, a line for each value of `by`, for each model if there are several."""
+    several = len({_variant(r) for r in rows}) > 1
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((_variant(row), row[by]), []).append(row)
+    return [
+        Series(
+            f"{variant}, {name}{value}" if several else f"{name}{value}",
+            tuple(_point(r, r[x]) for r in sorted(group, key=lambda r: r[x])),
+        )
+        for (variant, value), group in sorted(groups.items())
+    ]
+
+
 def _prefill(rows: Sequence[Row]) -> str:
     prefills = [r for r in rows if r["phase"] == "prefill"]
-    depths = sorted({r["depth"] for r in prefills})
-    series = [
-        Series(
-            f"depth {d}",
-            tuple(_point(r, r["tokens"]) for r in sorted(prefills, key=lambda r: r["tokens"]) if r["depth"] == d),
-        )
-        for d in depths
-    ]
+    series = _lines(prefills, "tokens", "depth", "depth ")
     return lines(series, "prompt tokens", "tokens/s", log="x") if prefills else ""
 
 
 def _decode(rows: Sequence[Row]) -> str:
     decodes = [r for r in rows if r["phase"] == "decode"]
-    counts = sorted({r["tokens"] for r in decodes})
-    series = [
-        Series(
-            f"tg{n}",
-            tuple(_point(r, r["depth"]) for r in sorted(decodes, key=lambda r: r["depth"]) if r["tokens"] == n),
-        )
-        for n in counts
-    ]
+    series = _lines(decodes, "depth", "tokens", "tg")
     return lines(series, "tokens in the cache before", "tokens/s") if decodes else ""
 
 
 def _growth(rows: Sequence[Row], phase: str) -> str:
-    """Wall time, GPU time, and the part of it that is attention, in ms, by length or depth."""
-    shown = [r for r in rows if r["phase"] == phase]
+    """Wall time, GPU time, and the part of the GPU time that is attention, in ms, by length or depth."""
+    shown = [r for r in rows if r["phase"] == phase and _variant(r) == _variant(rows[0])]
     if not shown:
         return ""
     x, fixed = ("tokens", "depth") if phase == "prefill" else ("depth", "tokens")
     shown = sorted((r for r in shown if r[fixed] == shown[0][fixed]), key=lambda r: r[x])
     parts: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
         ("wall", lambda r: r["latency_ms"]["mean"]),
-        ("GPU", lambda r: r["gpu_ms_per"]),
-        ("of it attention", lambda r: r.get("attention_ms_per")),
+        ("GPU (separate runs)", lambda r: r["gpu_ms_per"]),
+        ("attention, part of GPU", lambda r: r.get("attention_ms_per")),
     )
     series = [Series(name, tuple(Point(r[x], y) for r in shown if (y := ms(r)))) for name, ms in parts]
     label = "prompt tokens" if phase == "prefill" else "tokens in the cache before"

@@ -46,14 +46,17 @@ def summary(samples: list[float]) -> Row:
     }
 
 
-def model_row(measured: Measured, shared: Row, settings: Mapping[str, Any], roof: Roofline | None) -> Row:
-    """The row of a trial."""
+def model_row(
+    measured: Measured, shared: Row, settings: Mapping[str, Any], roof: Roofline | None, gpu_bytes: int
+) -> Row:
+    """The row of a trial of a model with `gpu_bytes` on the device."""
     trial, rates = measured.trial, measured.rates
     row = {
         "kind": "model",
         "test": trial.label,
-        "phase": "decode" if trial.decode else "prefill",
+        "phase": trial.phase,
         "tokens": trial.tokens,
+        "generate": trial.generate,
         "depth": trial.depth,
         "unit": "t/s",
         "better": "higher",
@@ -62,20 +65,23 @@ def model_row(measured: Measured, shared: Row, settings: Mapping[str, Any], roof
         "wall_ms": [_round(s.wall / 1e6) for s in measured.samples],
         "host_ms": [_round(s.host / 1e6) for s in measured.samples],
         "wait_ms": [_round(s.wait / 1e6) for s in measured.samples],
-        "token_ms": [[_round(ns / 1e6) for ns in s.tokens] for s in measured.samples] if trial.decode else None,
+        "inter_token_ms": [[_round(ns / 1e6) for ns in s.gaps] for s in measured.samples] if trial.decode else None,
+        "token_ms": [[_round(ns / 1e6) for ns in s.shares] for s in measured.samples] if trial.decode else None,
+        "step_ms": _latency(measured.steps) if trial.decode else None,
         "host_ms_per": _round(measured.per("host")),
         "gpu_ms_per": _round(statistics.fmean(measured.gpu_ns) / 1e6) if measured.gpu_ns else None,
         "ttft_ms": _round(statistics.median(measured.ttft_ns) / 1e6) if measured.ttft_ns else None,
         "ttft_samples_ms": [_round(ns / 1e6) for ns in measured.ttft_ns],
         "first_run_ms": _round(measured.first_ns / 1e6),
+        "compile_ms": _round(measured.compile_ms),
         "gpu_samples_ms": [_round(ns / 1e6) for ns in measured.gpu_ns],
-        "gpu_note": GPU_NOTE if measured.gpu_ns else "the adapter has no timestamps",
+        "gpu_note": GPU_NOTE if measured.gpu_ns else "not timed on the GPU",
         "ops": _ops(measured),
         "attention_ms_per": _attention(measured),
         "dispatches": measured.dispatches,
         "calls": measured.calls,
         "roofline": _share(measured, roof),
-        "gpu_bytes": measured.gpu_bytes,
+        "gpu_bytes": gpu_bytes,
         "peak_rss_bytes": host.peak_rss(),
         "warnings": warnings(trial.label, [s.wall for s in measured.samples]),
         "settings": {"repeat": len(measured.samples), **settings},

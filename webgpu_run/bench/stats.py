@@ -15,12 +15,23 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..shapes import Array
+
 OUTLIER = 14.826  # an outlier is this many median distances from the median (hyperfine's threshold)
 WAVES = 2  # cosines that the interval is estimated from
+WIDEST = 2.0  # an interval from less than half to more than twice the value is not shown
 MATTERS = 0.1  # and at least this share of the median, because in very even samples outliers are harmless
+FASTEST = 0.25  # share of the rounds of a live comparison that counts
+RESAMPLED = 200  # times that its rounds are drawn again
 _T95 = (
     (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
     (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980), (math.inf, 1.960),
+)  # fmt: skip
+_T99 = (
+    (1, 63.657), (2, 9.925), (3, 5.841), (4, 4.604), (5, 4.032), (6, 3.707), (7, 3.499), (8, 3.355), (9, 3.250),
+    (10, 3.169), (12, 3.055), (15, 2.947), (20, 2.845), (30, 2.750), (60, 2.660), (120, 2.617), (math.inf, 2.576),
 )  # fmt: skip
 
 
@@ -60,14 +71,24 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def t95(freedom: float) -> float:
-    """Student's t for a two-sided 95% interval, interpolated linearly in 1/freedom between the rows of the table."""
+    """Student's t for a two-sided 95% interval."""
+    return _quantile(_T95, freedom)
+
+
+def t99(freedom: float) -> float:
+    """Student's t for a two-sided 99% interval."""
+    return _quantile(_T99, freedom)
+
+
+def _quantile(table: Sequence[tuple[float, float]], freedom: float) -> float:
+    """Interpolated linearly in 1/freedom between the rows of the table."""
     if freedom <= 1:
-        return _T95[0][1]
-    for (a, ta), (b, tb) in itertools.pairwise(_T95):
+        return table[0][1]
+    for (a, ta), (b, tb) in itertools.pairwise(table):
         if freedom <= b:
             share = (1 / a - 1 / freedom) / (1 / a - 1 / b)
             return ta + share * (tb - ta)
-    return _T95[-1][1]
+    return table[-1][1]
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
@@ -99,28 +120,84 @@ def outliers(samples: Sequence[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """b over a, with its 95% interval (None if a or b is a single sample)."""
+    """The mean of b over the mean of a. `half` is half the width of the 95% interval of its logarithm.
+
+    It is None if a or b is a single sample.
+    """
 
     value: float
-    low: float | None
-    high: float | None
+    half: float | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% interval; None if it reaches further than a factor of WIDEST, because it says nothing then."""
+        if self.half is None or self.half > math.log(WIDEST):
+            return None
+        return self.value * math.exp(-self.half), self.value * math.exp(self.half)
 
     @property
     def is_significant(self) -> bool:
         """Whether the interval excludes 1, so that the difference is not chance."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+        return self.is_beyond(0.0)
+
+    def is_beyond(self, margin: float) -> bool:
+        """Whether the whole interval is further from 1 than the margin, on one side."""
+        return self.half is not None and abs(math.log(self.value)) - self.half > math.log(1 + margin)
+
+    def is_within(self, margin: float) -> bool:
+        """Whether the whole interval is closer to 1 than the margin, so that the two are the same for a user."""
+        return self.half is not None and abs(math.log(self.value)) + self.half <= math.log(1 + margin)
+
+    def rounds(self, count: int, margin: float) -> int | None:
+        """How many rounds would settle it, if `count` rounds gave this: the width falls with their square root."""
+        if self.half is None:
+            return None
+        distance = abs(math.log(self.value))
+        target = max(distance, math.log(1 + margin) - distance)  # significant, or within the margin
+        return max(count + 1, math.ceil(count * (self.half / target) ** 2))
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
-    """The ratio of the means of two sets of positive samples, with Welch's interval of their logarithms."""
-    la, lb = ([math.log(x) for x in s] for s in (a, b))
-    diff = statistics.fmean(lb) - statistics.fmean(la)
-    if len(la) < 2 or len(lb) < 2:
-        return Ratio(math.exp(diff), None, None)
-    va, vb = spread(la), spread(lb)
+    """The ratio of the means of two sets of positive samples, with Welch's interval of its logarithm."""
+    means = [statistics.fmean(s) for s in (a, b)]
+    value = means[1] / means[0]
+    if len(a) < 2 or len(b) < 2:
+        return Ratio(value, None)
+    va, vb = (spread([x / mean for x in s]) for s, mean in zip((a, b), means, strict=True))
     if va + vb == 0:
-        return Ratio(math.exp(diff), math.exp(diff), math.exp(diff))
-    fa, fb = (min(WAVES, len(s) - 1) for s in (la, lb))
+        return Ratio(value, 0.0)
+    fa, fb = (min(WAVES, len(s) - 1) for s in (a, b))
     freedom = (va + vb) ** 2 / (va**2 / fa + vb**2 / fb)
-    half = t95(freedom) * math.sqrt(va + vb)
-    return Ratio(math.exp(diff), math.exp(diff - half), math.exp(diff + half))
+    return Ratio(value, t95(freedom) * math.sqrt(va + vb))
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """What speeds (a, b), measured one right after the other in many rounds, say about b over a.
+
+    `a` and `b` are the means of the fastest quarter of each, because other programs only make calls slower, and
+    `ratio.value` is b over a. Its interval has 99% confidence. It comes from resampled rounds.
+    """
+
+    a: float
+    b: float
+    ratio: Ratio
+
+    @classmethod
+    def of(cls, a: Sequence[float], b: Sequence[float]) -> Paired:
+        speeds = np.log(np.array([a, b]))
+        rounds = speeds.shape[1]
+        mean_a, mean_b = np.exp(_fastest(speeds))
+        half = None
+        if rounds >= 2 / FASTEST:
+            picked = np.random.default_rng(0).integers(0, rounds, (RESAMPLED, rounds))
+            differences = np.diff(_fastest(speeds[:, picked]), axis=0)
+            half = t99(FASTEST * rounds - 1) * float(differences.std())
+        return cls(float(mean_a), float(mean_b), Ratio(float(mean_b / mean_a), half))
+
+
+def _fastest(logs: Array) -> Array:
+    """Means of the largest quarter along the last axis."""
+    count = max(1, int(FASTEST * logs.shape[-1]))
+    means: Array = np.partition(logs, -count, axis=-1)[..., -count:].mean(-1)
+    return means

@@ -19,12 +19,31 @@ from ..console.terminal import one_line
 from ..errors import RunError
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
-SCHEMA = 1
+# 1 had the shares of submissions as the latency of decode, and fewer settings. 2 had no live comparisons and no energy.
+SCHEMA = 3
 
 Row = dict[str, Any]
 
-_LEFT = ("model", "device", "test", "op", "case", "route", "for", "what", "verdict", "M×K×N", "nearer limit", "file")
-_SHARED = ("model", "size", "params", "device")
+_LEFT = (
+    "backend",
+    "profile",
+    "first token",
+    "first op",
+    "model",
+    "kv",
+    "device",
+    "test",
+    "op",
+    "case",
+    "route",
+    "for",
+    "what",
+    "verdict",
+    "M×K×N",
+    "nearer limit",
+    "file",
+)
+_SHARED = ("model", "size", "params", "kv", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +175,7 @@ class Sink:
         writer = csv.writer(text, lineterminator="\n")
         if first:
             writer.writerow(path.replace(".", "_") for path in self.view.paths)
-        writer.writerow(_at(row, path) for path in self.view.paths)
+        writer.writerow(_cell(row, path) for path in self.view.paths)
         return text.getvalue()
 
     def _measure(self, todo: list[dict[str, str]]) -> None:
@@ -253,11 +272,17 @@ def warn(text: str, quiet: bool) -> None:
         print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
-def _at(row: Row, path: str) -> Any:
-    """The value at a dotted path; the items of a list are joined in one cell."""
+def value_at(row: Row, path: str) -> Any:
+    """The value at a dotted path; None if there is none."""
     found: Any = row
     for name in path.split("."):
         found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _cell(row: Row, path: str) -> Any:
+    """The value at a dotted path for CSV; the items of a list are joined."""
+    found = value_at(row, path)
     return " ".join(map(str, found)) if isinstance(found, list) else found
 
 
@@ -299,84 +324,7 @@ def params_text(n: int | None) -> str:
 def interval_text(row: Row) -> str:
     """Half the width of the 95% interval, as a share of the mean."""
     low, high = row.get("ci95") or (None, None)
-    return f"±{(high - low) / 2 / row['mean']:.1%}" if low is not None and high is not None else "–"
-
-
-def model_cells(row: Row) -> dict[str, str]:
-    """The columns of a model's row: llama-bench's first, then ours. Times are per prefill, or per token."""
-    share = (row.get("roofline") or {}).get("share")
-    latency = row.get("latency_ms", {})
-    return {
-        "model": row["model"]["name"],
-        "size": bytes_text(row["model"]["bytes"]),
-        "params": params_text(row["model"]["params"]),
-        "device": row["device"]["name"].partition(" (")[0],
-        "test": row["test"],
-        "t/s": f"{row['mean']:.2f} ± {row['sd']:.2f}" if "mean" in row else " " * 17,
-        "95%": interval_text(row),
-        "median ms": number(latency.get("median")),
-        "p90 ms": number(latency.get("p90")),
-        "ttft ms": number(row.get("ttft_ms")),
-        "host ms": number(row.get("host_ms_per")),
-        "GPU ms": number(row.get("gpu_ms_per")),
-        "attn ms": number(row.get("attention_ms_per")),
-        "% roof": f"{share:.1%}" if share is not None else "–",
-    }
-
-
-MODEL = View(
-    model_cells,
-    (
-        *(
-            "model.name",
-            "model.sha256",
-            "model.bytes",
-            "model.params",
-            "device.name",
-            "device.backend",
-            "device.driver",
-        ),
-        *("test", "phase", "tokens", "depth", "mean", "sd", "median", "p90", "ci95", "samples", "latency_ms.median"),
-        *("latency_ms.p90", "ttft_ms", "first_run_ms", "host_ms_per", "gpu_ms_per", "attention_ms_per"),
-        *(
-            "roofline.share",
-            "roofline.gpu_share",
-            "gpu_bytes",
-            "peak_rss_bytes",
-            "settings.repeat",
-            "settings.warmup",
-            "time",
-            "schema",
-        ),
-    ),
-    (
-        *("attn ms", "host ms", "p90 ms", "params", "size", "GPU ms", "% roof", "ttft ms", "device", "median ms"),
-        *("95%", "model"),
-    ),
-)
-
-
-def load_cells(row: Row) -> dict[str, str]:
-    """The columns of a row of `webgpu-bench load`."""
-    return {
-        "file": row["model"]["file"],
-        "size": bytes_text(row["model"]["bytes"]),
-        "params": params_text(row["model"]["params"]),
-        "load ms": f"{number(row['mean'])} ± {number(row['sd'])}" if "mean" in row else " " * 15,
-        "95%": interval_text(row),
-        "first token ms": number(row.get("first_ms")),
-        "process peak": bytes_text(row.get("peak_rss_bytes")),
-        "before": bytes_text(row.get("base_rss_bytes")),
-        "GPU": bytes_text(row.get("gpu_bytes")),
-    }
-
-
-LOAD = View(
-    load_cells,
-    (
-        *("model.file", "model.sha256", "model.bytes", "model.params", "mean", "sd", "median", "ci95", "samples"),
-        *("first_ms", "base_rss_bytes", "load_rss_bytes", "peak_rss_bytes", "gpu_bytes"),
-        *("device.name", "device.backend", "time", "schema"),
-    ),
-    ("before", "params", "95%", "GPU", "size", "first token ms", "process peak"),
-)
+    if low is None or high is None:
+        return "–"
+    share = (high - low) / 2 / row["mean"]
+    return f"±{share:.1%}" if share < 1 else "over 100%"

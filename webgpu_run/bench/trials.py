@@ -8,6 +8,7 @@ slower.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -34,25 +35,38 @@ SETTLE = 2  # decode steps that bring the model back to the shapes of decode
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One row: prefill or decode of `tokens` tokens, with `depth` tokens in the cache before."""
+    """One row: prefill or decode of `tokens` tokens, with `depth` tokens in the cache before.
+
+    A prefill with `generate` is followed by a decode of that many tokens, and the time is that of both.
+    """
 
     decode: bool
     tokens: int
     depth: int = 0
+    generate: int = 0
 
     @property
     def label(self) -> str:
-        return f"{'tg' if self.decode else 'pp'}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
+        more = f"+tg{self.generate}" if self.generate else ""
+        return f"{'tg' if self.decode else 'pp'}{self.tokens}{more}" + (f" @ d{self.depth}" if self.depth else "")
+
+    @property
+    def phase(self) -> str:
+        return "decode" if self.decode else "both" if self.generate else "prefill"
 
 
-def trials(seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int]) -> list[Trial]:
+def trials(
+    seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int], both: Sequence[tuple[int, int]] = ()
+) -> list[Trial]:
     """The cross product, sorted by depth, so that the cache is filled once for each depth."""
     return [
-        Trial(decode, n, depth)
+        trial
         for depth in depths
-        for decode, counts in ((False, seq_lens), (True, decodes))
-        for n in counts
-        if n
+        for trial in (
+            *(Trial(False, n, depth) for n in seq_lens if n),
+            *(Trial(True, n, depth) for n in decodes if n),
+            *(Trial(False, n, depth, generate) for n, generate in both),
+        )
     ]
 
 
@@ -93,10 +107,11 @@ class LengthLimits:
         most = self.capacity - trial.depth
         if most < 1:
             return f"{trial.label}: the model holds {self.capacity} tokens, the maximum depth is {self.capacity - 1}"
-        if trial.tokens > most:
+        if (tokens := trial.tokens + trial.generate) > most:
             at = f" at depth {trial.depth}" if trial.depth else ""
-            return f"{trial.label}: {trial.tokens} tokens do not fit{at}, the maximum is {most}"
-        if self.exact and (trial.depth % self.largest or (1 if trial.decode else trial.tokens) % self.largest):
+            return f"{trial.label}: {tokens} tokens do not fit{at}, the maximum is {most}"
+        lengths = (trial.depth, 1 if trial.decode else trial.tokens, int(trial.generate > 0))
+        if self.exact and any(n % self.largest for n in lengths):
             return f"{trial.label}: this model takes exactly {self.largest} tokens per call"
         return None
 
@@ -114,12 +129,17 @@ class LengthLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One repetition of a trial, in nanoseconds; `tokens` has the time of each token of a decode."""
+    """One repetition of a trial, in nanoseconds.
+
+    For a decode, `gaps` has the time between the arrival of each token on the host and of the one before it. Tokens of
+    one submission arrive together. `shares` has each token's share of the time of its submission.
+    """
 
     wall: int
     host: int
     wait: int
-    tokens: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
+    gaps: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -149,19 +169,28 @@ class Measured:
     working_set: int = 0
     dispatches: int = 0
     calls: int = 0
-    gpu_bytes: int = 0
 
     @property
     def rates(self) -> list[float]:
         """Tokens per second."""
-        return [self.trial.tokens / s.wall * 1e9 for s in self.samples]
+        return [(self.trial.tokens + self.trial.generate) / s.wall * 1e9 for s in self.samples]
 
     @property
     def latencies(self) -> list[float]:
-        """Milliseconds per prefill, or per token."""
+        """Milliseconds per prefill, or between two tokens as they arrive."""
         if self.trial.decode:
-            return [ns / 1e6 for s in self.samples for ns in s.tokens]
+            return [ns / 1e6 for s in self.samples for ns in s.gaps]
         return [s.wall / 1e6 for s in self.samples]
+
+    @property
+    def steps(self) -> list[float]:
+        """Milliseconds of each decode step: a token's share of its submission."""
+        return [ns / 1e6 for s in self.samples for ns in s.shares]
+
+    @property
+    def compile_ms(self) -> float:
+        """How much longer the first run took than the others: planning, and compiling kernels that are not cached."""
+        return max(0.0, self.first_ns - statistics.median(s.wall for s in self.samples)) / 1e6
 
     def per(self, name: str) -> float:
         """Mean milliseconds (wall, host or wait) per prefill, or per token."""
@@ -172,8 +201,11 @@ class Measured:
 class Bench:
     """Runs trials on a loaded model."""
 
-    def __init__(self, model: Model, reach: LengthLimits, *, chunk: int | None = None) -> None:
-        self.model, self.reach = model, reach
+    def __init__(
+        self, model: Model, reach: LengthLimits, *, chunk: int | None = None, text: Sequence[int] = ()
+    ) -> None:
+        """`text` are the tokens of prompts, repeated as needed; without it they are pseudo-random."""
+        self.model, self.reach, self.text = model, reach, text
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
         self._decoder = Decoder(model)
@@ -188,18 +220,25 @@ class Bench:
         if not first and warmup:
             if trial.decode:
                 self._decode(Trial(True, min(trial.tokens, SETTLE), trial.depth))
-            else:
+            elif not trial.generate:
                 self._prompt(measured)
         measured.samples.append(self._once(trial))
         measured.first_ns = measured.first_ns or measured.samples[0].wall
-        if first and not trial.decode:
+        if first and trial.phase == "prefill":
             self._prompt(measured)
-        if len(measured.samples).bit_count() == 1:  # rounds 1, 2, 4, 8, ...: few, but spread over the run
+        if (
+            trial.phase != "both" and len(measured.samples).bit_count() == 1
+        ):  # rounds 1, 2, 4, 8, ...: few, but spread over the run
             self._timed(measured)
-        measured.gpu_bytes = self.model.device.allocated
 
     def _once(self, trial: Trial) -> Sample:
-        return self._decode(trial) if trial.decode else self._prefill(trial.tokens, trial.depth)
+        if trial.decode:
+            return self._decode(trial)
+        prefill = self._prefill(trial.tokens, trial.depth)
+        if not trial.generate:
+            return prefill
+        decode = self._decode(Trial(True, trial.generate, trial.depth + trial.tokens))
+        return Sample(*(getattr(prefill, f) + getattr(decode, f) for f in ("wall", "host", "wait")))
 
     def _prompt(self, measured: Measured) -> None:
         """Measure a prefill that starts from another shape, as a second prompt does."""
@@ -208,7 +247,9 @@ class Bench:
         measured.ttft_ns.append(self._once(measured.trial).wall)
 
     def _ids(self, start: int, end: int) -> list[int]:
-        """Pseudo-random token ids for these positions, the same in every run."""
+        """Token ids for these positions, the same in every run."""
+        if self.text:
+            return [self.text[i % len(self.text)] for i in range(start, end)]
         return [(i * 2654435761 >> 8) % self.reach.vocab for i in range(start + 1, end + 1)]
 
     def _fill(self, depth: int) -> None:
@@ -244,31 +285,28 @@ class Bench:
         return _sample(wall, stats)
 
     def _decode(self, trial: Trial) -> Sample:
-        """Greedy steps. A token's time ends when its id is on the host; steps of one submission share its time."""
-        model, position, stats, token_ns = self.model, trial.depth, list[CallStats](), list[int]()
-        start = last = time.perf_counter_ns()
-        if model.chooses:
-            token = self._ids(position, position + 1)[0]
-            for i in range(trial.tokens):
-                got = self._decoder.next(token, position + i, lambda _: GREEDY, left=trial.tokens - 1 - i)
-                token_ns.append(got.wall_ns)
+        """Greedy steps. A token arrives when its id is on the host."""
+        model, position, stats, shares = self.model, trial.depth, list[CallStats](), list[int]()
+        arrivals = [time.perf_counter_ns()]
+        ids = self._ids(position, position + 1)
+        for i in range(trial.tokens):
+            if model.chooses:
+                got = self._decoder.next(ids[0], position + i, lambda _: GREEDY, left=trial.tokens - 1 - i)
+                ids = [got.id]
                 stats.append(got.stats)
-                token = got.id
-            last = time.perf_counter_ns()
-        else:
-            ids = self._ids(position, position + 1)
-            for i in range(trial.tokens):
+                shares.append(got.wall_ns)
+            else:
                 ids = [int(np.argmax(self._logits(ids, position + i)))]
-                now = time.perf_counter_ns()
-                token_ns.append(now - last)
-                last = now
                 stats.append(model.stats)
+            arrivals.append(time.perf_counter_ns())
+        gaps = tuple(b - a for a, b in itertools.pairwise(arrivals))
         self._filled = max(self._filled, position + trial.tokens)
-        return _sample(last - start, stats, tuple(token_ns))
+        return _sample(arrivals[-1] - arrivals[0], stats, tuple(shares) or gaps, gaps)
 
     def _logits(self, ids: Sequence[int], position: int, *, timed: bool = False) -> Array:
         """The logits of the last token."""
-        logits = self.model.run([np.asarray([ids]), np.asarray([position])], timed=timed)[0]
+        positions = Interface.of(self.model.method, self.model.metadata).positions(position, len(ids))
+        logits = self.model.run([np.asarray([ids]), np.asarray(positions)], timed=timed)[0]
         row: Array = logits.reshape(-1, logits.shape[-1])[-1]
         return row
 
@@ -312,5 +350,5 @@ class Bench:
             measured.dispatches, measured.calls = len(works), len(calls)
 
 
-def _sample(wall: int, stats: Sequence[CallStats], tokens: tuple[int, ...] = ()) -> Sample:
-    return Sample(wall, sum(s.host_ns for s in stats), sum(s.wait_ns for s in stats), tokens)
+def _sample(wall: int, stats: Sequence[CallStats], shares: tuple[int, ...] = (), gaps: tuple[int, ...] = ()) -> Sample:
+    return Sample(wall, sum(s.host_ns for s in stats), sum(s.wait_ns for s in stats), shares, gaps)
