@@ -16,7 +16,7 @@ from webgpu_run.formats.vkgraph import OperatorCall, VkGraph, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.lower import planned
-from webgpu_run.ops.choice import WORDS
+from webgpu_run.ops.choice import RECENT, WORDS
 
 from helpers.command import webgpu_run
 from helpers.language import FIXTURES
@@ -42,7 +42,7 @@ def test_every_dispatch_of_every_plan(profile: str) -> None:
     ids, *rest = (engine.graph.tensors[v].max_dims for v in engine.graph.input_ids)
     for rows in (1, 5, 64, ids[1]):
         wanted: list[tuple[str, str, list[int]]] = []
-        for words in (0, WORDS):
+        for words in (0, WORDS, 2 + RECENT, WORDS + 2 + RECENT):
             dims = [(1, rows), *rest[:-1], (words,)]
             engine.resize([np.zeros(d, np.int32) for d in dims])
             wanted += [
@@ -60,7 +60,11 @@ def test_the_bundled_model_into_a_file(tmp_path: Path, device: Device) -> None:
     assert (result.code, result.out, result.err) == (0, "", "")
     assert [path.name for path in tmp_path.iterdir()] == ["modules.jsonl"]
     found = [json.loads(line) for line in out.read_text().splitlines()]
-    assert {"id", "label", "kernel", "route", "text", "bindings", "uses"} == set(found[0])
+    assert {"id", "label", "kernel", "route", "enables", "text", "bindings", "uses"} == set(found[0])
+    assert {m["kernel"]: m["enables"] for m in found if m["kernel"] in ("sdpa_texture", "pick_best")} == {
+        "sdpa_texture": ["subgroups"],
+        "pick_best": [],
+    }
     assert "sdpa_texture" in {m["kernel"] for m in found}
     for module in found:
         device.handle.create_shader_module(code=module["text"], label=module["label"])

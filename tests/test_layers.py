@@ -21,6 +21,7 @@ LAYERS = (
     "debug",
     "llm",
     "bench",
+    "eval",
     "cli",
 )
 ROOT_MODULES = ("__init__", "__main__")  # may import anything: the public names and `python -m webgpu_run`
@@ -88,8 +89,17 @@ def test_wrong_edges_are_seen() -> None:
         ("gpu/executor.py", "def f():\n    from ..llm.session import Session", "imports llm"),
         ("graph/memory.py", "from .. import runtime", "imports runtime"),
         ("formats/pte.py", "import wgpu", "imports wgpu"),
-        ("debug/trace.py", "from webgpu_run.llm.chat import Template", "relative"),
+        ("debug/trace.py", "from webgpu_run.llm.template import Template", "relative"),
         ("runtime/model.py", "import rich.console", "imports rich"),
     ):
         module = PACKAGE / path
         assert [e for e in wrong_edges(module, module.read_text() + "\n" + line) if what in e], line
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "bench/README.md", "tests/README.md")
+PAGES = (
+    *("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "bench/README.md", "tests/README.md", "wgsl/README.md"),
+    *("examples/export/README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))),
+)
 TOP = ("webgpu_run", "wgsl", "tests", "bench", "docs", "examples")
 PATH = re.compile(rf"`((?:{'|'.join(TOP)})/[\w./-]*)`")
 SYMBOL = re.compile(r"`([A-Za-z_]\w*(?:\.\w+)*)`\s+in\s+`([\w/]+\.py)`")
@@ -44,7 +47,8 @@ def test_the_map_names_every_package() -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in (ROOT / p for p in PAGES):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text() if page.exists() else ""):
+        text = page.read_text()
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src(?:set)?="([^"]+)"', text):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 

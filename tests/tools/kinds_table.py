@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run every kind of model file on this machine's adapter and print the README's table, one row per kind."""
+"""Run every kind of model file on this machine's adapter and print the table of docs/files.md, one row per kind."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from webgpu_run.gpu.device import open_device  # noqa: E402
 from webgpu_run.llm.sampling import Sampler  # noqa: E402
-from webgpu_run.llm.session import Reply, Session  # noqa: E402
+from webgpu_run.llm.session import Session, TokenStream  # noqa: E402
 from webgpu_run.runtime.model import Model  # noqa: E402
 from webgpu_run.runtime.open import load  # noqa: E402
 
@@ -38,7 +38,7 @@ def chosen(model: Model, count: int) -> int:
 
 
 def reply(model: Model, count: int) -> list[int]:
-    return list(Reply(Session(model), IDS[:count].tolist(), Sampler(), limit=12))
+    return list(TokenStream(Session(model), IDS[:count].tolist(), Sampler(), limit=12))
 
 
 class Work:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from webgpu_run.errors import RunError
 from webgpu_run.llm.sampling import Sampler
-from webgpu_run.llm.session import Reply, Session
+from webgpu_run.llm.session import Session, TokenStream
 from webgpu_run.runtime.open import open_model, open_program
 
 SETTLE_S, SAMPLE_S, LIMIT_MB_PER_HOUR = 600, 10, 1.0
@@ -80,8 +80,8 @@ class Soak:
             if self.random.random() < 0.02:
                 break
 
-    def reply(self, sampler: Sampler) -> Reply:
-        return Reply(self.session, self.tokens(8), sampler, limit=self.random.randint(1, 40))
+    def reply(self, sampler: Sampler) -> TokenStream:
+        return TokenStream(self.session, self.tokens(8), sampler, limit=self.random.randint(1, 40))
 
     def reset(self) -> None:
         self.session.rewind(0)
