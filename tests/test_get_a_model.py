@@ -28,7 +28,7 @@ def error_and_hint(result: Result, code: int) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("name", "content", "command"),
     [
-        ("tale.gguf", b"GGUF\3\0\0\0" + bytes(100), "export.py tale.gguf OUT"),
+        ("tale.gguf", b"GGUF\3\0\0\0" + bytes(100), "export.py {path} OUT"),
         ("model.safetensors", SAFETENSORS, "export.py FOLDER OUT"),
         ("consolidated.pth", b"PK\3\4" + bytes(100), "export.py FOLDER OUT"),
         ("pytorch_model.bin", b"\x80\x02" + bytes(100), "export.py FOLDER OUT"),
@@ -38,7 +38,7 @@ def test_weights_are_refused_with_the_next_step(tmp_path: Path, name: str, conte
     (tmp_path / name).write_bytes(content)
     error, hint = error_and_hint(webgpu_run(tmp_path / name, "--prompt", "hi"), 3)
     assert "not a .pte file: it looks like a" in error
-    assert f"python examples/export/{command}" in hint
+    assert f"python examples/export/{command.format(path=tmp_path / name)}" in hint
     assert EXPORT.is_file()
 
 
@@ -75,7 +75,7 @@ def test_a_hugging_face_folder_is_refused_with_the_next_step(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text("{}")
     error, hint = error_and_hint(webgpu_run(tmp_path, "--inspect"), 3)
     assert "is a directory without a .pte file" in error
-    assert "export.py FOLDER OUT" in hint
+    assert f"export.py {tmp_path} OUT" in hint
 
 
 def export(*args: str | Path) -> Result:

@@ -26,10 +26,17 @@ def plain(seen: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).replace("\r", "")
 
 
-def test_a_prompt_in_several_forms(model: Path) -> None:
+def test_a_prompt_in_several_forms(model: Path, tmp_path: Path) -> None:
     want = webgpu_run(model, "--prompt", "so it is", *SHORT, "-q").out
     assert want.strip()
-    for args in ((model, "so it is"), ("-m", model, "so it is"), ("so it is", "--model", model)):
+    (file := tmp_path / "p.txt").write_text("so it is")
+    for args in (
+        (model, "so it is"),
+        ("-m", model, "so it is"),
+        ("so it is", "--model", model),
+        ("-m", model, "-p", "so it is"),
+        (model, "-f", file, "--max-tokens", "3"),
+    ):
         assert webgpu_run(*args, *SHORT, "-q").out == want
     drawn = [
         webgpu_run(model, "so it is", *SHORT, flag, "2", "--seed", "4").out for flag in ("--temp", "--temperature")
@@ -58,11 +65,27 @@ def test_one_hint_at_the_template(model: Path) -> None:
         assert hint not in webgpu_run(*other, *SHORT).err
 
 
-def test_near_names_of_files(model: Path) -> None:
+def test_near_names_of_files(model: Path, tmp_path: Path) -> None:
     result = webgpu_run(model.with_name("modle.pte"), "hi")
     assert result.code == 3
     assert result.err.splitlines()[1] == f"hint: did you mean {model}?"
     assert "hint" not in webgpu_run(model.with_name("other.bin"), "hi").err
+    inside = folder(tmp_path / "models" / "tiny").parent
+    result = webgpu_run(inside.parent, "hi")
+    assert (result.code, result.err.splitlines()[1]) == (3, f"hint: did you mean {inside}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Once upon a time", "a prompt comes after the model, or after --prompt"),
+        ("Qwen/Qwen3-0.6B", "models are not downloaded by name; examples/export/README.md says how to get one"),
+        ("qwen3:0.6b", "models are not downloaded by name; examples/export/README.md says how to get one"),
+    ],
+)
+def test_what_is_no_file(name: str, hint: str) -> None:
+    result = webgpu_run(name)
+    assert (result.code, result.err.splitlines()[1]) == (3, f"hint: {hint}")
 
 
 def test_a_model_alone_on_a_terminal_is_a_chat(model: Path, tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
 from webgpu_run.gpu.device import Device
+from webgpu_run.ops.limits import GPU, Limits
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.shapes import Array
 
+from helpers.graphs import with_limits
 from helpers.kinds import FIXTURES, KINDS, ROUNDED, golden, measure, open_kind
 
 
@@ -27,6 +29,16 @@ def test_kind(name: str, device: Device) -> None:
     found = measure(open_kind(name, device), golden(name))
     assert found.relative <= KINDS[name].limit, found
     assert found.exact >= found.calls - KINDS[name].loose, found
+    assert found.agree == found.rows, found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kind_with_kernels_of_a_gpu(name: str, device: Device) -> None:
+    """The kernels that a GPU gets, with no more than the limits that WebGPU promises."""
+    promised = dataclasses.asdict(Limits(profile=GPU, subgroups=device.limits.subgroups))
+    gpu = with_limits(device, **{**promised, "profile": GPU})
+    found = measure(open_kind(name, gpu), golden(name))
+    assert found.relative <= KINDS[name].limit, found
     assert found.agree == found.rows, found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import shlex
 from pathlib import Path
 
 from .errors import FormatError
@@ -36,18 +38,28 @@ def model_file(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if models:
         names = ", ".join(file.name for file in models)
         raise FormatError(f"is a directory with {len(models)} models: {names} ({os.fspath(path)})", hint="name one")
-    hint = EXPORT_HINT.format(model="FOLDER") if (Path(path) / "config.json").is_file() else None
+    hint = None
+    if (Path(path) / "config.json").is_file():
+        hint = EXPORT_HINT.format(model=shlex.quote(os.fspath(path)))
+    elif inside := sorted({str(file.parent) for file in Path(path).glob("*/*.pte")})[:3]:
+        hint = f"did you mean {' or '.join(inside)}?"
     raise FormatError(f"is a directory without a .pte file ({os.fspath(path)})", hint=hint)
 
 
 def _near(path: Path) -> str | None:
-    """Models with a similar name, in the folder where one was looked for."""
+    """What was perhaps meant by a path that does not exist: a model with a similar name, a prompt, a name on a hub."""
     try:
         names = [f.name for f in path.parent.iterdir() if f.suffix == ".pte" or any(f.glob("*.pte"))]
     except OSError:
-        return None
+        names = []
     near = difflib.get_close_matches(path.name, names, 3) or difflib.get_close_matches(f"{path.name}.pte", names, 3)
-    return f"did you mean {' or '.join(str(path.with_name(name)) for name in near)}?" if near else None
+    if near:
+        return f"did you mean {' or '.join(str(path.with_name(name)) for name in near)}?"
+    if " " in str(path) and not path.suffix:
+        return "a prompt comes after the model, or after --prompt"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+|[\w.-]+:[\w.-]+", str(path)) and path.suffix != ".pte":
+        return "models are not downloaded by name; examples/export/README.md says how to get one"
+    return None
 
 
 def wgsl_dir() -> Path:

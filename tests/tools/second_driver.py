@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the op, golden and fusion tests on another Vulkan driver, and print a Markdown table.
+"""Run the tests of ops, of model files and of fusion on another Vulkan driver, and print a Markdown table.
 
     python tests/tools/second_driver.py [--icd FILE] [--every N] [--limit SECONDS] [pytest arguments]
 
@@ -26,6 +26,7 @@ TESTS = (
     "tests/test_ops.py",
     "tests/test_gpu_routes.py",
     "tests/test_goldens.py",
+    "tests/test_kinds.py",
     "tests/test_fuse.py",
     "tests/test_fused.py",
 )

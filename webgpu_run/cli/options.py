@@ -202,8 +202,8 @@ class _Limit(_Type):
 
 
 _OPTIONS = (
-    click.option("--prompt", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
-    click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file."),
+    click.option("-p", "--prompt", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
+    click.option("-f", "--prompt-file", metavar="FILE", help="Read the prompt from a file."),
     click.option(
         "--prompt-ids", type=_Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."
     ),
@@ -225,6 +225,7 @@ _OPTIONS = (
     click.option(
         "-n",
         "--max-new-tokens",
+        "--max-tokens",
         type=_Limit(),
         default=512,
         metavar="N",

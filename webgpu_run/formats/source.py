@@ -7,6 +7,7 @@ SIGBUS; a short read is an error we can report.
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -145,7 +146,7 @@ def looks_like(head: bytes) -> str | None:
 def export_hint(seems: str, name: str) -> str | None:
     """The next step for a file that `looks_like` takes for the weights of a model."""
     if seems.startswith("a GGUF file"):
-        return EXPORT_HINT.format(model=os.path.basename(name))
+        return EXPORT_HINT.format(model=shlex.quote(name))
     is_weights = seems.startswith(("a safetensors file", "a zip archive", "a Python pickle"))
     return EXPORT_HINT.replace("from it", "from its Hugging Face folder").format(model="FOLDER") if is_weights else None
 
