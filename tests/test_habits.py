@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from webgpu_run.cli.chat_loop import _line_reader
+from webgpu_run.cli.run_totals import RunTotals
+from webgpu_run.console.progress import Progress
 
 from helpers.command import webgpu_run
 from helpers.language import FIXTURES, folder, on_terminal, start
@@ -166,6 +175,27 @@ def test_the_stats_line_adds_up(model: Path) -> None:
     assert total
     assert len(times) == 4
     assert sum(times) <= float(total[1].replace(",", "")) + 2
+
+
+def test_a_chat_on_a_narrow_terminal(model: Path) -> None:
+    """Lines break between their parts and words."""
+    code, seen = on_terminal(model, *SHORT, "-v", then=[("> ", "who is it\n"), ("ttft", "/exit\n")], columns=60)
+    lines = [line.rstrip() for line in plain(seen).splitlines() if "━" not in line]  # no progress bars
+    assert code == 0
+    assert max(map(len, lines)) <= 60
+    assert "/help, /reset, /save, /load, /exit; Ctrl-C ends a reply," in lines
+    assert sum(bool(re.fullmatch(r"prefill \d+ tok [\d,]+ ms [\d,.]+ tok/s ·", line)) for line in lines) == 2, lines
+
+
+def test_the_time_to_think_of_a_question_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+    totals = RunTotals(time.perf_counter_ns())
+    threading.Timer(0.5, os.write, (write, b"who is it\n")).start()
+    printer = SimpleNamespace(progress=Progress(quiet=True), totals=totals)
+    assert _line_reader(printer)("> ") == "who is it"  # type: ignore[arg-type]
+    os.close(write)
+    assert totals.as_dict()["total_ms"] < 400 <= totals.waited_ns / 1e6
 
 
 def test_a_check_that_found_nothing_says_so(model: Path) -> None:

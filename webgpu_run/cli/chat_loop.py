@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 from ..console.early import INTERRUPTED
@@ -151,6 +152,7 @@ def _line_reader(printer: ReplyPrinter) -> Callable[[str], str | None]:
 
     def read(prompt: str) -> str | None:
         printer.progress.close()
+        start_ns = time.perf_counter_ns()
         try:
             if has_line_editing:
                 return input(prompt)
@@ -167,5 +169,7 @@ def _line_reader(printer: ReplyPrinter) -> Callable[[str], str | None]:
             if not typed_so_far() and prompt == "> ":
                 raise
             raise _Discarded from None
+        finally:
+            printer.totals.waited_ns += time.perf_counter_ns() - start_ns
 
     return read

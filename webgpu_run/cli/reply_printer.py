@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..console.interrupt import Interrupts
+from ..console.narrow import print_line
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
 from ..errors import RunError
@@ -37,8 +38,8 @@ class ReplyPrinter:
         quiet, model = self.settings.quiet, self.llm.model
         device = model.device
         if not quiet and (self.settings.verbose or sys.stderr.isatty()):
-            more = f", {device.adapter.driver}, kernels: {device.limits.profile.name} ({device.tuned})"
-            more += f", KV cache {model.cache_nbytes / 1e6:,.1f} MB ({self.settings.kv})"
+            more = f" · {device.adapter.driver} · kernels: {device.limits.profile.name} ({device.tuned})"
+            more += f" · KV cache {model.cache_nbytes / 1e6:,.1f} MB ({self.settings.kv})"
             self.note(device.name + more * bool(self.settings.verbose))
         if self.totals.seed is not None and self.settings.seed is None and not quiet:
             self.note(f"seed {self.totals.seed}")
@@ -87,12 +88,12 @@ class ReplyPrinter:
         """Print one line on stderr that asks for attention, unless the run is quiet."""
         if not self.settings.quiet:
             self.progress.close()
-            stderr_console().print(text, style="yellow", soft_wrap=True)
+            print_line(stderr_console(), text, "yellow")
 
     def note(self, text: str) -> None:
         """Print one line on stderr."""
         self.progress.close()
-        stderr_console().print(text, style="dim", soft_wrap=True)
+        print_line(stderr_console(), text, "dim")
 
 
 def reply_options(settings: Settings) -> dict[str, Any]:

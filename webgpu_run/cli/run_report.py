@@ -14,7 +14,7 @@ import numpy as np
 
 from ..bench.host import peak_rss
 from ..console import outfile
-from ..console.narrow import Parts
+from ..console.narrow import print_line
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
 from ..debug.fresh_build import FreshBuilds
@@ -163,14 +163,14 @@ class RunReport:
             return
         for item in items:
             if isinstance(item, str):
-                self._print_line(item)
+                print_line(self.console, item)
             else:
                 self.console.print(as_tree(item))
 
     def _show_all(self, items: Sequence[Any]) -> None:
         for item in items:
             if isinstance(item, str):
-                self._print_line(item)
+                print_line(self.console, item)
             else:
                 self.console.print(item)
 
@@ -196,18 +196,11 @@ class RunReport:
             assert s.trace
             outfile.write(s.trace, self._timeline.to_json())
         for line in self._check_results():
-            self._print_line(line)
+            print_line(self.console, line)
         if s.stats == "json":
             print(json.dumps(self._as_dict(totals)), file=sys.stderr, flush=True)
         elif s.stats == "line" and not s.quiet:
-            self._print_line(totals.line(self.model.device.allocated))
-
-    def _print_line(self, line: str) -> None:
-        """Print one line. On a terminal it is wrapped, mostly between its parts."""
-        if self.console.is_terminal:
-            self.console.print(Parts.of(line))
-        else:
-            self.console.print(line, soft_wrap=True)
+            print_line(self.console, totals.line(self.model.device.allocated))
 
     def _check_results(self) -> list[str]:
         lines = []

@@ -13,13 +13,14 @@ from ..runtime.calls import ModelCall
 class RunTotals:
     """Filled in while a run goes on; gives the stats line or the same numbers as a dictionary.
 
-    Load, compile, prefill and decode are disjoint parts of the total. The rest of it is text: tokenizing, printing, and
-    waiting for questions in a chat.
+    Load, compile, prefill and decode are disjoint parts of the total. The rest of it is text: tokenizing and printing.
+    The time in which a chat waits for a question does not count.
     """
 
     def __init__(self, zero_ns: int) -> None:
         self.zero_ns = zero_ns
         self.load_ns = 0
+        self.waited_ns = 0
         self.calls: list[ModelCall] = []
         self.generated = 0
         self.ttft_ms: float | None = None
@@ -46,7 +47,7 @@ class RunTotals:
 
     @property
     def _total_ms(self) -> float:
-        return (time.perf_counter_ns() - self.zero_ns) / 1e6
+        return (time.perf_counter_ns() - self.zero_ns - self.waited_ns) / 1e6
 
     def line(self, gpu_bytes: int) -> str:
         """The stats line. Its parts add up to at most the total."""

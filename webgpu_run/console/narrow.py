@@ -35,6 +35,14 @@ class Parts:
         return Measurement(max(lengths), sum(lengths) + len(self.between) * (len(lengths) - 1))
 
 
+def print_line(console: Console, line: str, style: str | None = None) -> None:
+    """Print one line. On a terminal it is wrapped between its parts, or between words."""
+    if console.is_terminal:
+        console.print(Parts.of(line), style=style)
+    else:
+        console.print(line, style=style, soft_wrap=True)
+
+
 @dataclass(frozen=True)
 class TextBar:
     """A bar of `length` columns, or of those that there are: shares of it, each with its character and style."""
