@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -59,10 +60,32 @@ def test_help_has_sections_examples_and_exit_codes() -> None:
     assert max(map(len, lines)) <= 112
 
 
-def test_completion() -> None:
-    env = {"_WEBGPU_RUN_COMPLETE": "bash_complete", "COMP_WORDS": "webgpu-run --trace-r", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("--trace-r", "plain,--trace-resize"),
+        ("mod", "file,mod"),
+        ("--prompt-file mod", "file,mod"),
+        ("--template mod", "file,mod"),
+        ("--kv f3", "plain,f32"),
+        ("model.pte so", ""),  # a prompt
+    ],
+)
+def test_completion(words: str, completed: str) -> None:
+    line = f"webgpu-run {words}"
+    env = {"_WEBGPU_RUN_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
     script = "import sys; sys.argv[0] = 'webgpu-run'\nfrom webgpu_run.cli.run import main\nmain()"
-    assert execute(sys.executable, "-c", script, env=env).out.strip() == "plain,--trace-resize"
+    assert execute(sys.executable, "-c", script, env=env).out.strip() == completed
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    """They are printed for each shell, and a shell that is installed accepts its own."""
+    script = "import sys; sys.argv[0] = 'webgpu-run'\nfrom webgpu_run.cli.run import main\nmain()"
+    text = execute(sys.executable, "-c", script, env={"_WEBGPU_RUN_COMPLETE": f"{shell}_source"}).out
+    assert f"_WEBGPU_RUN_COMPLETE={shell}_complete" in text
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=text, text=True, check=True)
 
 
 def test_help_is_quick() -> None:

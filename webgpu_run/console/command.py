@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..errors import RunError
 from .early import INTERRUPTED, exit_on_interrupt
@@ -37,10 +39,25 @@ class OptionalValue(click.Option):
         return None if word in ("0", "false", "no", "off") else value
 
 
+class FileName(click.types.StringParamType):
+    """A text that shells complete as the name of a file."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Leave it to the shell."""
+        return [CompletionItem(incomplete, type="file")]
+
+
 class Command(click.Command):
     """A command that supports `OptionalValue` and lists its options in sections."""
 
     groups: Mapping[str, Sequence[str]] = {}  # title -> option names; the last section also lists the unnamed options
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            # The placeholder of an option that takes a file is FILE, PATH, DIR, or has an ending.
+            if param.type is click.STRING and re.search(r"FILE|PATH|DIR|\.[a-z]", param.metavar or ""):
+                param.type = FileName()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
