@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,3 +209,33 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     for word in ("<LLM model.pte on", "ReplyStats(", "<pre", "GFLOP/s", "layers 0"):
         assert word in shown
     assert sum("text/html" in output.get("data", {}) for output in outputs) == 2
+
+
+def test_an_interrupted_cell_leaves_a_usable_model() -> None:
+    """The stop button of a notebook, while one reply after the other is generated."""
+    manager = pytest.importorskip("jupyter_client.manager")
+    kernel, client = manager.start_new_kernel(cwd=str(ROOT))
+
+    def run(cell: str, *, until: str = "") -> str:
+        """What the cell prints and raises. It is interrupted when it has printed `until`."""
+        shown = ""
+
+        def listen(message: Any) -> None:
+            nonlocal shown, until
+            content = message["content"]
+            shown += content.get("text", "") + content.get("ename", "")
+            if until and until in shown:
+                until = ""
+                threading.Timer(0.3, kernel.interrupt_kernel).start()
+
+        client.execute_interactive(cell, output_hook=listen, timeout=180)
+        return shown
+
+    try:
+        tale = "llm.generate('Once upon a time', max_new_tokens=40).text"
+        first = run(f"import webgpu_run\nllm = webgpu_run.LLM()\nprint({tale})")
+        assert len(first.split()) > 20
+        assert run(f"print('starts')\nwhile True: {tale}", until="starts").endswith("KeyboardInterrupt")
+        assert run(f"print({tale})") == first
+    finally:
+        kernel.shutdown_kernel(now=True)
