@@ -222,7 +222,7 @@ def _fit(fits: tuple[Fit, ...]) -> RenderableType:
         return Text("webgpu-bench roofline measures this machine's adapters; then their limits are checked here", "dim")
     lines: list[RenderableType] = []
     for fit in fits:
-        name = Text(f"{fit.adapter.partition(' (')[0]} · {fit.backend}", "bold")
+        name = Text(f"{fit.adapter.partition(' (')[0]} ({fit.backend})", "bold")
         if fit.exceeded:
             lines.append(name + Text(" does not fit", "red"))
             lines += [Text(f"  {problem}", "red") for problem in fit.exceeded[:SHOWN_LIMITS]]

@@ -84,7 +84,7 @@ class Tally:
             parts.append(f"{self.errors} errors")
         parts.append(f"{self.prompt_tokens:,} prompt tokens")
         parts.append(f"{self.new_tokens:,} new tokens {self.new_tokens / self.seconds:,.1f} tok/s")
-        return " · ".join([*parts, f"total {self.seconds:,.1f} s"])
+        return " · ".join([*parts, f"{self.seconds:,.1f} s for the rows"])
 
     def as_dict(self) -> dict[str, Any]:
         return {
