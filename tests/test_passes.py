@@ -14,7 +14,7 @@ from webgpu_run.graph.passes import rounding, tidy
 from webgpu_run.graph.passes.pick import PICK, add_pick
 from webgpu_run.graph.pattern import Call, Is, computed_by, matches
 from webgpu_run.graph.rewrite import Rewrite
-from webgpu_run.ops.limits import GPU, Profile
+from webgpu_run.ops.limits import GPU, PLAIN, Profile
 
 from helpers.fusing import (
     ADD,
@@ -342,9 +342,10 @@ def test_tables_that_do_not_start_at_the_position(form: dict[str, Any]) -> None:
 SUBGROUPS = dataclasses.replace(LIMITS, subgroups=True)
 
 
+@pytest.mark.parametrize("profile", [SUBGROUPS.profile, GPU, PLAIN], ids=lambda p: p.name)
 @pytest.mark.parametrize("form", [{}, {"rope": HALVES}], ids=str)
-def test_projection(form: dict[str, Any]) -> None:
-    left = fused_names(attention(projected=True, dim=32, **form), SUBGROUPS)
+def test_projection(form: dict[str, Any], profile: Profile) -> None:
+    left = fused_names(attention(projected=True, dim=32, **form), dataclasses.replace(SUBGROUPS, profile=profile))
     assert (left["wr.attention_q4gsw"], left["wr.attention"], left[THREE], left[VIEW]) == (1, 0, 0, 0)
 
 
@@ -355,9 +356,9 @@ def test_projection(form: dict[str, Any]) -> None:
         ({"keep": "view"}, SUBGROUPS.profile),
         ({"start": "zero"}, SUBGROUPS.profile),  # tables that are not read at the position
         ({"dim": 12}, SUBGROUPS.profile),  # heads that are no whole strips
-        ({}, GPU),  # kernels that split a column
+        ({"dim": 4}, GPU),  # tables of half a vec4
     ],
-    ids=["linear returned", "view returned", "other tables", "heads", "profile"],
+    ids=["linear returned", "view returned", "other tables", "heads", "narrow tables"],
 )
 def test_not_this_projection(form: dict[str, Any], profile: Profile) -> None:
     limits = dataclasses.replace(SUBGROUPS, profile=profile)

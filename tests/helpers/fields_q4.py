@@ -183,6 +183,8 @@ def seen(step: Step) -> dict[str, Any]:
     found = {"kernel": step.kernel, "params": dict(step.params), "grid": step.grid, "consts": numbers}
     for _, held in step.windows:
         found["at"] = (held.offset, held.nbytes)
+    if step.idle:
+        found["idle"] = step.idle.below
     if step.stage:
         found["stage"] = (step.stage.rows, step.stage.width)
     return found

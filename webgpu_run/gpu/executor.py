@@ -88,6 +88,7 @@ class Executor:
         self._commands: list[_Command] = []
         self._recorded: list[native.RecordedDispatch] = []
         self._is_stale = True
+        self._wakes: set[tuple[int, int]] = set()  # (slot, value from which on it is not idle) of idle dispatches
         self._pending: dict[int, list[_Command]] = {}
         self._layers: dict[int, int] = {}  # node -> bound layers of its images
         self._pending_layers: dict[int, int] = {}
@@ -205,6 +206,8 @@ class Executor:
         self._pending = {}
         slots = self.engine.slot_values()
         if slots != self._slots:
+            if any((slots[i] < below) != (self._slots[i] < below) for i, below in self._wakes if self._slots):
+                self._is_stale = True
             self._slots = slots
             self._write_params(0, struct.pack(f"<{len(slots)}i", *slots))
 
@@ -317,12 +320,16 @@ class Executor:
     def commands(self) -> list[_Command]:
         """The commands of the current plans, in execution order."""
         if self._is_stale:
-            self._commands = [
-                c for i, commands in enumerate(self._node_commands) if i not in self._skipped for c in commands
-            ]
+            current = [c for i, commands in enumerate(self._node_commands) if i not in self._skipped for c in commands]
+            self._wakes = {wake for c in current if (wake := self._wake(c))}
+            self._commands = [c for c in current if not (wake := self._wake(c)) or self._slots[wake[0]] >= wake[1]]
             self._recorded = [c.handles for c in self._commands]
             self._is_stale = False
         return self._commands
+
+    def _wake(self, command: _Command) -> tuple[int, int] | None:
+        idle = command.step.idle
+        return (self.graph.nodes[command.node].slots[idle.arg], idle.below) if idle else None
 
     def execute(self, stats: CallStats, *, timed: bool = False, watch: Watch | None = None) -> list[Array]:
         """Run the current plans and return the outputs at their live shapes.

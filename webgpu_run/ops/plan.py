@@ -38,6 +38,14 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """A dispatch that does nothing while position `arg` is below `below`. The executor omits it then."""
+
+    arg: str
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch of a kernel."""
 
@@ -49,6 +57,7 @@ class Step:
     rename: tuple[tuple[str, str], ...] = ()  # (binding, argument) where the two have different names
     work: tuple[int, int] = (0, 0)  # (bytes moved, floating-point operations), for reports
     stage: Stage | None = None
+    idle: Idle | None = None
 
     def uniform(self) -> bytes:
         """The parameters as the kernel's `struct Params` has them."""
