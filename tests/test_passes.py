@@ -11,6 +11,7 @@ import pytest
 from webgpu_run.formats.vkgraph import ValueList
 from webgpu_run.graph import calls, fuse
 from webgpu_run.graph.passes import rounding, tidy
+from webgpu_run.graph.passes.all_rows import LAST_ROW
 from webgpu_run.graph.passes.pick import PICK, add_pick
 from webgpu_run.graph.pattern import Call, Is, computed_by, matches
 from webgpu_run.graph.rewrite import Rewrite
@@ -34,7 +35,7 @@ from helpers.fusing import (
     fused_names,
     names,
 )
-from helpers.graphs import Builder, Ref, transformer
+from helpers.graphs import Builder, Ref, q4, transformer
 
 # -- the matcher -------------------------------------------------------------------------------------------------------
 
@@ -277,6 +278,24 @@ def test_norm(what: str) -> None:
     if what == "returned":
         b.output(h)
     assert fused_names(b)[NORM] == (what != "fits")
+
+
+@pytest.mark.parametrize("what", ["fits", "from the end", "first", "columns", "read", "unaligned"])
+def test_last_row(what: str) -> None:
+    """linear(norm(x[:, -1])), where the row begins at an offset that can be bound."""
+    b = Small(96 if what == "unaligned" else 64)
+    dim, index = {"from the end": (-2, -1), "first": (1, 0), "columns": (2, -1)}.get(what, (1, -1))
+    row = b.call(LAST_ROW, b.x, dim, index, out=(1, 5) if dim == 2 else (1, b.values[b.x.id].dims[-1]))
+    if what == "columns":
+        b.output(b.call(SIGMOID, row))
+        row = b.input((1, 64))
+    w, scales = q4(b.rng, 48, b.values[row.id].dims[-1], 32)
+    b.output(b.call(LINEAR, b.norm(row), b.constant(w), b.constant(scales), 32, None, out=(1, 48)))
+    if what == "read":
+        b.output(b.call(SIGMOID, row))
+    left = fused_names(b, dataclasses.replace(LIMITS, storage_align=256))
+    fits = what in ("fits", "from the end")
+    assert (left["wr.linear_last_row_q4gsw"], left[LAST_ROW]) == ((1, 0) if fits else (0, 1))
 
 
 def test_a_norm_that_is_also_the_residual_stays() -> None:
