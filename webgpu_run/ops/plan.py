@@ -16,6 +16,7 @@ from .limits import Limits
 from .wgsl import Consts
 
 Grid = tuple[int, int, int]
+TURNS = 16  # most turns in one submission
 STAGED_ROWS = 64  # rows in each layer of a texture that activations are copied into
 
 
