@@ -71,10 +71,13 @@ class Many:
         seed: int,
         chat: bool = False,
         system: str | None = None,
+        parallel: int | None = 1,
     ) -> None:
         self.llm, self.requests = llm, requests
         self.options, self.seed = options, seed
         self.chat, self.system = chat, system
+        self.parallel = parallel  # None: as many as memory and speed suggest
+        self.note = ""  # why prompts are run one at a time, if more were asked for
 
     def run(self, indices: Sequence[int]) -> Generator[tuple[int, Completion]]:
         """The completions of these requests, in the order in which they end. Only a failing device raises an error."""
@@ -86,9 +89,17 @@ class Many:
                 jobs.append(job)
             elif index in wanted:
                 yield index, job
-        for job in share(jobs):
-            if job.index in wanted:
-                yield job.index, self._complete(job)
+        jobs = [job for job in share(jobs) if job.index in wanted]
+        if self.parallel != 1:
+            from .batch import batch_run
+
+            run = batch_run(self.llm, jobs, self.parallel)
+            if not isinstance(run, str):
+                yield from run.completions()
+                return
+            self.note = run
+        for job in jobs:
+            yield job.index, self._complete(job)
 
     def in_order(self) -> Iterator[Completion]:
         """All completions, in the order of the requests."""

@@ -16,11 +16,14 @@ from ..graph.boundary import graph_errors
 from ..graph.lower import planned_batch
 from ..graph.planner import Engine
 from ..ops.pick_rows import rows_of_words
+from ..ops.q4_activations import FEW_ROWS
 from ..shapes import Array
 from .model import Model
 
 MAX_ROWS = 64  # per call, if the batch has no more sequences
-LEAST_ROWS = 2  # a single row has kernels of its own, which may round differently
+# One row, and on software adapters more than FEW_ROWS, have kernels of their own, which round differently. Without them
+# a row's result does not depend on the number of rows.
+LEAST_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +110,4 @@ def plan(model: Model, sequences: int) -> Engine:
     if not model.chooses:
         raise UnsupportedError("it is not a single delegate with a KV cache")
     limits, delegate = model.device.limits, model.method.delegates[0]
-    return planned_batch(delegate, limits, sequences, max(MAX_ROWS, sequences))
+    return planned_batch(delegate, limits, sequences, FEW_ROWS if limits.software else max(MAX_ROWS, sequences))
