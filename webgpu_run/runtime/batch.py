@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from ..graph.boundary import graph_errors
 from ..graph.lower import planned_batch
 from ..graph.planner import Engine
 from ..ops.pick_rows import rows_of_words
-from ..ops.q4_activations import FEW_ROWS
 from ..shapes import Array
 from .model import Model
 
 MAX_ROWS = 64  # per call, if the batch has no more sequences
-# One row, and on software adapters more than FEW_ROWS, have kernels of their own, which round differently. Without them
-# a row's result does not depend on the number of rows.
-LEAST_ROWS = 2
+LEAST_ROWS = 2  # a single row has kernels of its own, which round differently
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +64,16 @@ class Batch:
     def run(self, rows: Sequence[Row], *, logits: bool = False) -> tuple[list[int], Array | None, CallStats]:
         """Run these rows in one call. Returns the ids of the wanted tokens, in the order of the rows.
 
-        With `logits`, also those of the wanted rows. A row's result depends only on its own text, not on other rows.
+        With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit, however
+        many other rows there are.
         """
         self._check(rows)
         wanted = [i for i, row in enumerate(rows) if row.words is not None]
         words = [row.words for row in rows if row.words is not None]
+        count = len(wanted)
+        if count:
+            missing = min(LEAST_ROWS, self.sequences) - count
+            wanted, words = wanted + wanted[:1] * missing, words + words[:1] * missing
         # A repeated row writes the same keys and values once more.
         rows = [*rows, *[rows[-1]] * (LEAST_ROWS - len(rows))]
         places = [(row.sequence, row.position, row.source, row.shared) for row in rows]
@@ -88,8 +90,8 @@ class Batch:
             self.executor.make_ready(inputs, stats)
             self.executor.readbacks = (self._ids, self._logits) if logits else (self._ids,)
             ids, *more = self.executor.collect(self.executor.submit(stats), stats)
-        chosen: list[int] = ids.reshape(-1).tolist()
-        return chosen, more[0] if more else None, stats
+        chosen: list[int] = ids.reshape(-1)[:count].tolist()
+        return chosen, more[0][:count] if more else None, stats
 
     def _check(self, rows: Sequence[Row]) -> None:
         if not 0 < len(rows) <= self.most_rows:
@@ -109,5 +111,5 @@ def plan(model: Model, sequences: int) -> Engine:
     """The planned graph of a batch; UnsupportedError if the model does not have the form for it."""
     if not model.chooses:
         raise UnsupportedError("it is not a single delegate with a KV cache")
-    limits, delegate = model.device.limits, model.method.delegates[0]
-    return planned_batch(delegate, limits, sequences, FEW_ROWS if limits.software else max(MAX_ROWS, sequences))
+    limits = replace(model.device.limits, steady=True)
+    return planned_batch(model.method.delegates[0], limits, sequences, max(MAX_ROWS, sequences))
