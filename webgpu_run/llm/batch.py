@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import RunError, ShapeError, UnsupportedError, UsageError
+from ..graph.host_memory import available
 from ..ops.choice import GREEDY
 from ..runtime.batch import Batch, Row
 from ..shapes import Array
@@ -21,7 +22,8 @@ from .many import LEAST_SHARED, Completion, Job
 from .session import Stopped
 from .tokenizer import StopStrings, TextStream
 
-MOST = 16  # sequences at a time
+MOST = 16  # sequences at a time, if their number is not given
+UNKNOWN_MEMORY = 1 << 30  # bytes for their caches, where the adapter does not tell how much memory it has
 BLOCK = 8  # a shared beginning is a multiple of this long
 
 
@@ -32,7 +34,7 @@ class _Beginning:
         self.ids, self.slot, self.run = ids, slot, 0
 
 
-class _Text:
+class _Sequence:
     """One prompt and its reply."""
 
     def __init__(self, llm: LLM, job: Job) -> None:
@@ -94,7 +96,7 @@ class BatchRun:
         self._users = Counter(beginning_of(job) for job in jobs)
         self._beginnings: dict[tuple[int, ...], _Beginning] = {}
         self._free = list(reversed(range(batch.sequences)))
-        self._texts: list[_Text] = []
+        self._texts: list[_Sequence] = []
 
     def completions(self) -> Iterator[tuple[int, Completion]]:
         """Index and completion of each job, as they end."""
@@ -131,7 +133,7 @@ class BatchRun:
                 return
             self._waiting.popleft()
             try:
-                text = _Text(self.llm, job)
+                text = _Sequence(self.llm, job)
             except RunError as error:
                 self._users[ids] -= 1
                 self._release(ids)
@@ -144,9 +146,9 @@ class BatchRun:
                 text.beginning, text.run = self._beginnings[ids], len(ids)
             self._texts.append(text)
 
-    def _rows(self) -> list[tuple[_Text | None, Row]]:
+    def _rows(self) -> list[tuple[_Sequence | None, Row]]:
         """The rows of the next call: a token of every reply, then tokens of prompts. Beginnings belong to no text."""
-        rows: list[tuple[_Text | None, Row]] = [
+        rows: list[tuple[_Sequence | None, Row]] = [
             (text, self._row(text, text.ids[-1], len(text.prompt) + len(text.ids) - 1, wanted=True))
             for text in self._texts
             if text.ids
@@ -162,13 +164,13 @@ class BatchRun:
                 text.run += 1
         return rows
 
-    def _row(self, text: _Text, token: int, position: int, *, wanted: bool) -> Row:
+    def _row(self, text: _Sequence, token: int, position: int, *, wanted: bool) -> Row:
         begin, words = text.beginning, text.words() if wanted else None
         if begin is None:
             return Row(token, text.slot, position, words=words)
         return Row(token, text.slot, position, begin.slot, len(begin.ids), words)
 
-    def _push(self, text: _Text, token: int) -> Iterator[tuple[int, Completion]]:
+    def _push(self, text: _Sequence, token: int) -> Iterator[tuple[int, Completion]]:
         """Give a reply its next token. If it is the last, the cache becomes free."""
         is_finite = 0 <= token < self.llm.session.interface.vocab
         if is_finite:
@@ -197,10 +199,10 @@ def beginning_of(job: Job) -> tuple[int, ...]:
 def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None) -> BatchRun | str:
     """The run of these jobs, `parallel` at a time, or why the model can run only one at a time.
 
-    With None, the number is the largest power of two that memory has room for, or the fastest below it.
+    With None, the number is the largest power of two that memory has room for, or one that is faster.
     """
     extra = int(any(map(beginning_of, jobs)))  # a cache for the beginning that texts share
-    most = min(parallel or MOST, MOST)
+    most, problem = parallel or _fitting(llm, extra), "there is no memory for a second KV cache"
     while most > 1:
         try:
             batch = llm.batch(most + extra)
@@ -214,6 +216,16 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None) -> BatchRun |
         count = measured(batch, most) if parallel is None and len(jobs) > most else most
         return BatchRun(llm, batch, jobs, count)
     return problem
+
+
+def _fitting(llm: LLM, extra: int) -> int:
+    """The largest power of two, up to MOST, of sequences whose caches take a part of the free memory only."""
+    free = available() if llm.model.device.limits.software else None
+    room = UNKNOWN_MEMORY if free is None else free // 2
+    count = MOST
+    while count > 1 and (count + extra) * llm.model.cache_nbytes > room:
+        count //= 2
+    return count
 
 
 def measured(batch: Batch, most: int) -> int:

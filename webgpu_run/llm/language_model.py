@@ -214,7 +214,7 @@ class LLM:
         chat: bool = False,
         system: str | None = None,
         seed: int | None = None,
-        parallel: int | None = 1,
+        parallel: int | None = None,
         **options: Any,
     ) -> Iterator[Completion]:
         """The replies to many prompts, in their order.
@@ -224,9 +224,8 @@ class LLM:
         message of the user; `system` is put before messages that have no system message. Prompt number i has the seed
         `seed` + i. A prompt that cannot be run gives a completion with an `error`.
 
-        With `parallel` above 1, that many prompts share each call of the model, which reads its weights once for all
-        of them. None chooses the number by memory and speed. A file that does not have the form for it runs its prompts
-        one at a time.
+        `parallel` prompts share each call of the model, which reads its weights once for all of them. None chooses the
+        number by memory and speed. A file that does not have the form for it runs its prompts one at a time.
         """
         from .many import Many
         from .request import check_options, parse

@@ -161,6 +161,8 @@ def attention_rows(a: Args, limits: Limits) -> Plan:
         attend = Step("rows_attend_texture", (slot, scale), (heads // share, q[1], 1), consts, rename=rename, work=work)
         reach = Reach("pos", 1, 8 * layer_blocks(a, limits))
         return Plan((q,), (store, attend), "texture", bounds, reach=reach)
+    nbytes = resources(a, limits)["kc"].nbytes
+    need(nbytes <= limits.max_binding, f"a cache of {nbytes:,} bytes, the adapter binds at most {limits.max_binding:,}")
     lanes = limits.profile.workgroup
     share = max(
         n for n in range(1, heads // kv + 1) if heads // kv % n == 0 and (n == 1 or n * dim <= 4 * MAX_CELLS * lanes)

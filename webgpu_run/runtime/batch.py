@@ -45,7 +45,7 @@ class Batch:
         self.model, self.device, self.sequences = model, model.device, sequences
         engine = plan(model, sequences)
         with graph_errors(f"{model.method.name!r}"), self.device.lock:
-            budget.check([engine], self.device.limits, self.device.max_buffer)
+            budget.check([engine], self.device.limits, self.device.max_buffer, is_loaded=True)
             uploads = model.runners[0].executor.resident.uploads
             self.executor = Executor(engine, self.device, progress, uploads)
         self.engine = engine
@@ -64,8 +64,8 @@ class Batch:
     def run(self, rows: Sequence[Row], *, logits: bool = False) -> tuple[list[int], Array | None, CallStats]:
         """Run these rows in one call. Returns the ids of the wanted tokens, in the order of the rows.
 
-        With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit, however
-        many other rows there are.
+        With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit,
+        whatever other rows there are.
         """
         self._check(rows)
         wanted = [i for i, row in enumerate(rows) if row.words is not None]
