@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..console.command import OptionalValue
+from .option_types import Count
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -27,7 +28,7 @@ TEXT = {
     "Repeats": ("repeat_penalty", "repeat_last_n"),
     "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
     "Chat": ("chat", "system", "template", "turns"),
-    "Many prompts": ("prompts", "out"),
+    "Many prompts": ("prompts", "out", "parallel"),
 }
 GROUPS = {
     **TEXT,
@@ -64,6 +65,7 @@ class Settings:
     prompt_cache: str | None = None
     prompts: str | None = None
     out: str | None = None
+    parallel: int | None = None
     max_new_tokens: int = 512
     chunk: int | None = None
     temp: float = 0.0
@@ -221,6 +223,13 @@ _OPTIONS = (
         "--out",
         metavar="OUT.jsonl",
         help="Write the replies there when all are done. A run that was killed continues. Default: stdout.",
+    ),
+    click.option(
+        "--parallel",
+        type=Count(),
+        default="auto",
+        metavar="B|auto",
+        help="Prompts that share each call of the model. By default as many as memory and speed suggest.",
     ),
     click.option(
         "-n",

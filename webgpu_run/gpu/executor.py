@@ -58,10 +58,16 @@ def _idle(dispatch: native.RecordedDispatch) -> native.RecordedDispatch:
 class Executor:
     """The commands of the current plans, their bind groups, and the arena that holds their uniforms."""
 
-    def __init__(self, engine: Engine, device: Device, progress: ProgressCallback | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        device: Device,
+        progress: ProgressCallback | None = None,
+        uploads: dict[Any, Any] | None = None,
+    ) -> None:
         self.engine, self.graph, self.device = engine, engine.graph, device
         self.limits = device.limits
-        self.resident = Residency(engine, device, progress)
+        self.resident = Residency(engine, device, progress, uploads)
         self.buffers = self.resident.buffers
         if self.graph.slot_count >= SLOTS:
             raise UnsupportedError(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from ..errors import UnsupportedError
 from ..formats.pte import VULKAN, Delegate
+from ..formats.vkgraph import VkTensor
 from ..ops.limits import Limits
 from .boundary import graph_errors
 from .fuse import fuse as fuse_all
 from .graph import Graph
+from .passes.batch import batched
 from .passes.pick import add_pick
 from .planner import Engine
 
@@ -19,3 +25,27 @@ def planned(delegate: Delegate, limits: Limits, *, fuse: bool = True) -> Engine:
     with graph_errors("the graph"):
         vk = add_pick(fuse_all(delegate.graph, limits)) if fuse else delegate.graph
         return Engine(Graph(vk, delegate.constant), limits)
+
+
+def planned_batch(delegate: Delegate, limits: Limits, sequences: int, rows: int) -> Engine:
+    """The delegate's graph for a batch of sequences, with every node planned for at most `rows` rows per call."""
+    if delegate.graph is None:
+        raise UnsupportedError(f"a part of the model was lowered to {delegate.id}, only {VULKAN} can run here")
+    with graph_errors("the graph"):
+        vk = batched(delegate.graph, limits, sequences)
+        engine = Engine(Graph(vk, delegate.constant), limits)
+        dims = [engine.live[v] for v in vk.input_ids]
+        rows = min(rows, dims[0][1])
+        dims[0], dims[2], dims[3], dims[4] = (
+            (1, rows),
+            (rows, 4),
+            (min(rows, *dims[3]),),
+            (min(rows, *dims[3]), dims[4][1]),
+        )
+        engine.resize([np.zeros(d, np.int32) for d in dims])
+        values = list(vk.values)
+        for v, live in engine.live.items():
+            tensor = values[v]
+            assert isinstance(tensor, VkTensor)
+            values[v] = replace(tensor, dims=live)
+        return Engine(Graph(replace(vk, values=tuple(values)), delegate.constant), limits)

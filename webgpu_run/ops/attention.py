@@ -80,14 +80,24 @@ def reach(a: Args, limits: Limits) -> Reach:
 
 def cache_consts(a: Args, limits: Limits) -> Consts:
     """The texel format of a cache, and the rows per layer."""
-    texel = "rgba32float" if limits.kv == "f32" else "rgba16float"
-    return ("CACHE", texel), ("LAYER_ROWS", layer_rows(a["kc"][1], limits))
+    return *cache_texel(limits), ("LAYER_ROWS", layer_rows(a["kc"][1], limits))
+
+
+def cache_texel(limits: Limits) -> Consts:
+    return (("CACHE", "rgba32float" if limits.kv == "f32" else "rgba16float"),)
 
 
 def store_consts(a: Args, limits: Limits) -> Consts:
-    """`cache_consts`, and the expression that rounds to the format: a texture's conversion may round toward zero."""
-    half = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
-    return (*cache_consts(a, limits), ("HELD", "v" if limits.kv == "f32" else half))
+    return (*cache_consts(a, limits), ("HELD", rounded_texel(limits)))
+
+
+def rounded_texel(limits: Limits) -> str:
+    """The expression that rounds v to the format of a cache: a texture's conversion may round toward zero."""
+    return (
+        "v"
+        if limits.kv == "f32"
+        else "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
+    )
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:

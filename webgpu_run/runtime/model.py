@@ -86,7 +86,7 @@ class Model:
                 Runner(delegate, self.device, progress=progress, engine=engine)
                 for delegate, engine in zip(self.method.delegates, engines, strict=True)
             ]
-            self._tables = dict(self._picks())
+            self.tables = dict(self._picks())
         self._was_one_token = False  # whether the last step had a single token
         self._last_started: Started | None = None
         # The id the device chose last, if nothing has run since; it is still in device memory, so it is not uploaded.
@@ -209,7 +209,7 @@ class Model:
             if array.shape != spec.dims:
                 self._check_dims(i, array.shape, spec)
             if array.dtype.kind in "iu" and array.size:
-                least, most, rows = array.min(), array.max(), self._tables.get(i)
+                least, most, rows = array.min(), array.max(), self.tables.get(i)
                 if rows is not None and not 0 <= least <= most < rows:
                     bad = least if least < 0 else most
                     raise ShapeError(f"input {i} has {bad}, the table that it picks from has {rows} rows")

@@ -53,7 +53,7 @@ def all_rows(method: pte.Method) -> pte.Method:
 
 def _graph_of_all_rows(vk: VkGraph, output: int, rows: int) -> VkGraph:
     """The graph with a reshape to [rows, width] in the place of the select; what follows it gets `rows` rows."""
-    at = _last_row(vk, output)
+    at = last_row(vk, output)
     source = vk.values[calls.input_of(vk.chain[at], "x").id]
     assert isinstance(source, VkTensor)
     values = list(vk.values)
@@ -65,13 +65,13 @@ def _graph_of_all_rows(vk: VkGraph, output: int, rows: int) -> VkGraph:
         chain.append(calls.make_call(SLICE, {**inputs, "step": _add(values, 1)}, chosen))
     dims = _add(values, IntList((-1, source.dims[2])))
     chain.append(calls.make_call(VIEW, {"x": chosen, "dims": dims}, calls.output_of(vk.chain[at])))
-    computed = set(_tensors(vk, vk.chain[at]))
+    computed = set(tensors_of(vk, vk.chain[at]))
     for call in vk.chain[at + 1 :]:
         chain.append(call)
         if any(v in computed for v in calls.reads(call)):
             if call.name not in PER_ROW.ops:
                 raise UnsupportedError(f"{call.name} follows the select of the last row, and it may mix rows")
-            computed.update(_tensors(vk, call))
+            computed.update(tensors_of(vk, call))
     for v in computed:
         tensor = vk.values[v]
         assert isinstance(tensor, VkTensor)
@@ -79,12 +79,12 @@ def _graph_of_all_rows(vk: VkGraph, output: int, rows: int) -> VkGraph:
     return replace(vk, values=tuple(values), chain=tuple(chain))
 
 
-def _last_row(vk: VkGraph, output: int) -> int:
+def last_row(vk: VkGraph, output: int) -> int:
     """Index of the call x[:, -1] whose result the output is computed from."""
     needed = {output}
     for at in reversed(range(len(vk.chain))):
         call = vk.chain[at]
-        if needed.isdisjoint(_tensors(vk, call)):
+        if needed.isdisjoint(tensors_of(vk, call)):
             continue
         if call.name == LAST_ROW:
             x, dim, index = (vk.values[calls.input_of(call, name).id] for name in ("x", "dim", "index"))
@@ -94,7 +94,7 @@ def _last_row(vk: VkGraph, output: int) -> int:
     raise UnsupportedError("the graph has no select of the last row that could be removed")
 
 
-def _tensors(vk: VkGraph, call: OperatorCall) -> Iterator[int]:
+def tensors_of(vk: VkGraph, call: OperatorCall) -> Iterator[int]:
     """Ids of the tensors that the call computes."""
     output = calls.output_of(call)
     value = vk.values[output]
