@@ -141,6 +141,7 @@ class _Run:
                 chunk=settings.chunk,
                 guard=lambda: interrupts.limit(settings.timeout),
                 interrupted=lambda: interrupts.requested,
+                lookup=settings.lookup,
             )
             llm = LLM.of(session, tokenizer, template)
             options = {name: value for name, value in reply_options(settings).items() if name != "seed"}

@@ -23,7 +23,7 @@ STATS = ("line", "json", "none")
 KV = ("f32", "f16")
 PROFILES = ("gpu", "gpu-plain", "gpu-8x16", "gpu-32x4", "software", "software-plain")
 TEXT = {
-    "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer"),
+    "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer", "lookup"),
     "Sampling (--temp above 0)": ("temp", "top_k", "top_p", "min_p", "seed"),
     "Repeats": ("repeat_penalty", "repeat_last_n"),
     "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
@@ -82,6 +82,7 @@ class Settings:
     template: str | None = None
     turns: bool = False
     tokenizer: str | None = None
+    lookup: bool = False
     input: tuple[str, ...] = ()
     output: str | None = None
     method: str | None = None
@@ -318,6 +319,11 @@ _OPTIONS = (
     click.option("--turns", is_flag=True, help="With piped input, each line is a message. Default: all of it is one."),
     click.option(
         "--tokenizer", metavar="PATH", help="A tokenizer file, or the folder it is in. Default: the model's folder."
+    ),
+    click.option(
+        "--lookup",
+        is_flag=True,
+        help="Guess tokens where the text repeats itself, and verify several per call. The reply is the same.",
     ),
     click.option(
         "--input",

@@ -24,6 +24,7 @@ from ..runtime.model import Model
 from ..runtime.open import open_model, open_program
 from . import prompt_cache
 from . import tokenizer as tokenizers
+from .lookup import MOST_ROWS
 from .reply import Reply
 from .sampling import Sampler, random_seed
 from .session import ContextFullError, Interface, Session, TokenStream
@@ -42,7 +43,8 @@ class LLM:
     `path` is a .pte file, or a folder with one; without it the bundled model is used. The tokenizer and the chat
     template are found beside the model, or at `tokenizer` and `template`. `device` is part of an adapter's name, its
     index, or cpu, gpu, vulkan, metal or d3d12. `kv="f16"` halves the KV cache. `data` are .ptd files that are not
-    beside the model. `chunk` limits the tokens per prefill call. `progress` is called with (what, done, total).
+    beside the model. `chunk` limits the tokens per prefill call. With `lookup`, text that repeats itself is generated
+    faster: see docs/guide.md. `progress` is called with (what, done, total).
 
     A call that is interrupted or refused leaves a model that works. One thread at a time may use it.
     """
@@ -60,6 +62,7 @@ class LLM:
         chunk: int | None = None,
         fuse: bool = True,
         tune: bool = True,
+        lookup: bool = False,
         progress: ProgressCallback | None = None,
     ) -> None:
         program = open_program(path, data)
@@ -78,8 +81,11 @@ class LLM:
             if template is not None:
                 raise
             chat_template = error
-        model = open_model(program, device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)
-        self._begin(Session(model, chunk=chunk, progress=progress), found, chat_template)
+        verify = MOST_ROWS if lookup else 0
+        model = open_model(
+            program, device, method=method, fuse=fuse, tune=tune, kv=kv, verify=verify, progress=progress
+        )
+        self._begin(Session(model, chunk=chunk, progress=progress, lookup=lookup), found, chat_template)
 
     @classmethod
     def of(cls, session: Session, tokenizer: Tokenizer | None, template: Template | None = None) -> LLM:

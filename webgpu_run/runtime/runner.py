@@ -34,9 +34,15 @@ class Runner:
         fuse: bool = True,
         progress: ProgressCallback | None = None,
         engine: Engine | None = None,
+        rows: int = 0,
     ) -> None:
-        self.engine = engine or planned(delegate, device.limits, fuse=fuse)
+        self.engine = engine or planned(delegate, device.limits, fuse=fuse, rows=rows)
         self.graph = self.engine.graph
+        given = len(delegate.graph.input_ids) if delegate.graph else 0
+        # Whether an input says how many rows of logits to return. It follows those of the file.
+        self._takes_rows = self.graph.input_ids[given : given + 1] != () and (
+            self.graph.input_ids[given] not in self.graph.tensors
+        )
         last = self.graph.nodes[-1] if self.graph.nodes else None
         self.pick = last if last and last.op.name == PICK else None  # runs only if the next id is asked for
         self.executor = Executor(self.engine, device, progress)
@@ -44,13 +50,19 @@ class Runner:
         self.visitor: Visitor | None = None  # runs the prepared graph instead of the executor, to look at every node
 
     def call(
-        self, given: Sequence[Any], stats: CallStats, *, timed: bool = False, watch: Watch | None = None
+        self,
+        given: Sequence[Any],
+        stats: CallStats,
+        *,
+        timed: bool = False,
+        watch: Watch | None = None,
+        rows: int = 1,
     ) -> list[Any]:
         """Resize to these inputs, run, and return the outputs at their live shapes. A SymInt is an integer.
 
-        `watch` is as in `Executor.execute`.
+        `watch` is as in `Executor.execute`; `rows` of logits are returned if the graph takes that number.
         """
-        inputs = [*map(np.asarray, given), *([GREEDY] if self.pick else [])]
+        inputs = [*map(np.asarray, given), *self._rows_input(rows), *([GREEDY] if self.pick else [])]
         self.delta = self.executor.make_ready(inputs, stats)
         self.executor.skip(frozenset((self.pick.index,) if self.pick else ()))
         self.executor.readbacks = self.executor.tensor_outputs
@@ -69,6 +81,7 @@ class Runner:
         kernel that chooses an id writes it to where the next step reads its token.
         """
         assert self.pick is not None
+        steps = [(*step[:-1], *self._rows_input(1), step[-1]) for step in steps]
         ids, *others = self.graph.input_ids
         first, last = steps[0], steps[-1]
         on_device = {ids} if from_device else set()
@@ -88,3 +101,6 @@ class Runner:
         self.executor.skip(frozenset())
         self.executor.readbacks = (self.pick.outs[0],)
         return self.executor.submit(stats, timed=timed, turns=turns)
+
+    def _rows_input(self, rows: int) -> list[Array]:
+        return [np.asarray(-rows)] if self._takes_rows else []
