@@ -16,7 +16,7 @@ from webgpu_run.ops.plan import Plan, Step
 from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
 
-from helpers import fields_attention, fields_create, fields_moves, fields_q4
+from helpers import fields_attention, fields_create, fields_moves, fields_q4, fields_rows
 from helpers.fields_moves import Want, cat, moved, size, strides, up, words
 
 Wanted = tuple[str, list[Want]]
@@ -318,8 +318,9 @@ def pick(a: Args, limits: Limits) -> Wanted:
 
     more = "repeat+" * is_repeat
     if not is_drawn:
-        return f"{more}greedy", [*copied, step("parts", parts, SUMS=0), step("best", 1, WG=0)]
-    drawn = [step("sums", parts), step("ends", 1), step("list", parts), step("draw", 1, WG=64)]
+        return f"{more}greedy", [*copied, step("parts", parts, SUMS=0), step("best", 1, WG=0, IDS=int("ids" in a))]
+    draw = step("draw", 1, WG=64, IDS=int("ids" in a))
+    drawn = [step("sums", parts), step("ends", 1), step("list", parts), draw]
     return f"{more}drawn", [*copied, step("parts", parts, SUMS=3 * 256), *drawn]
 
 
@@ -373,6 +374,8 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return norm(op, a, limits)
     if short == "pick":
         return pick(a, limits)
+    if short == "pick_rows":
+        return fields_rows.pick(a, limits)
     if short == "choose_qparams_affine":
         return qparams(a, limits)
     kernels = {s.kernel for s in plan.steps}
@@ -417,6 +420,9 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
         return
     if op.short in fields_attention.CACHED and not (op.short == "custom_sdpa" and "mask" in a):
         fields_attention.check(op, a, plan, limits)
+        return
+    if op.short == "attention_rows":
+        fields_rows.check(op, a, plan, limits)
         return
     found = wanted(op, a, plan, limits)
     assert found is not None, f"{op.name}: no one has worked out its plans a second time"

@@ -44,6 +44,7 @@ def generate(program: Program, settings: Settings) -> int:
             progress=progress if progress.is_shown else None,
             guard=lambda: interrupts.limit(settings.timeout),
             interrupted=lambda: interrupts.requested,
+            lookup=settings.lookup,
         )
         llm = LLM.of(session, prompt.tokenizer, prompt.template)
         printer = ReplyPrinter(settings, llm, interrupts, progress, totals)

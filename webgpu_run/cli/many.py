@@ -141,10 +141,20 @@ class _Run:
                 chunk=settings.chunk,
                 guard=lambda: interrupts.limit(settings.timeout),
                 interrupted=lambda: interrupts.requested,
+                lookup=settings.lookup,
             )
             llm = LLM.of(session, tokenizer, template)
             options = {name: value for name, value in reply_options(settings).items() if name != "seed"}
-            many = Many(llm, self.requests, options, seed=self.seed, chat=settings.chat, system=settings.system)
+            many = Many(
+                llm,
+                self.requests,
+                options,
+                seed=self.seed,
+                chat=settings.chat,
+                system=settings.system,
+                parallel=settings.parallel,
+                warn=lambda text: self._note(progress, text),
+            )
             tally = Tally(len(self.requests), len(self.requests) - len(rows))
             tally.show(progress)
             code = 0
@@ -161,6 +171,11 @@ class _Run:
                     template.close()
         self._report(tally, clock)
         return code
+
+    def _note(self, progress: Progress, text: str) -> None:
+        if not self.settings.quiet:
+            progress.close()
+            stderr_console().print(f"note: {text}", style="dim", soft_wrap=True)
 
     def _text_parts(self) -> tuple[Tokenizer | None, Template | None]:
         """The tokenizer and the chat template, each if it is there. A row that needs one that is not is an error."""
@@ -229,6 +244,8 @@ def _key(program: Program, settings: Settings, data: bytes) -> dict[str, Any]:
         "KV type": settings.kv,
         "tokenizer or template": [settings.tokenizer, settings.template],
         "chat or system message": chat,
+        # How many prompts share a call does not matter, but whether any do: that changes kernels, and near ties.
+        **({"--parallel": "one at a time"} if settings.parallel == 1 else {}),
         **{f"--{name.replace('_', '-')}": value for name, value in options.items()},
     }
 

@@ -9,6 +9,8 @@ import click
 from ..errors import UsageError
 from .lengths import parse
 
+MOST_SEQUENCES = 64  # of --parallel and --batch
+
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
 else:
@@ -42,6 +44,19 @@ class Pair(_Type):
         if len(parts) != 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
             self.fail(f"{value!r} is not a pair of lengths such as 64,32", param, ctx)
         return int(parts[0]), int(parts[1])
+
+
+class Count(_Type):
+    """A number of sequences, or `auto`, which is None."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value == "auto":
+            return None
+        if not str(value).isdecimal() or not 1 <= int(value) <= MOST_SEQUENCES:
+            self.fail(f"{value!r} is neither auto nor a number from 1 to {MOST_SEQUENCES}", param, ctx)
+        return int(value)
 
 
 class Formats(_Type):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..console.command import OptionalValue
+from .option_types import Count
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
@@ -22,12 +23,12 @@ STATS = ("line", "json", "none")
 KV = ("f32", "f16")
 PROFILES = ("gpu", "gpu-plain", "gpu-8x16", "gpu-32x4", "software", "software-plain")
 TEXT = {
-    "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer"),
+    "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer", "lookup"),
     "Sampling (--temp above 0)": ("temp", "top_k", "top_p", "min_p", "seed"),
     "Repeats": ("repeat_penalty", "repeat_last_n"),
     "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
     "Chat": ("chat", "system", "template", "turns"),
-    "Many prompts": ("prompts", "out"),
+    "Many prompts": ("prompts", "out", "parallel"),
 }
 GROUPS = {
     **TEXT,
@@ -64,6 +65,7 @@ class Settings:
     prompt_cache: str | None = None
     prompts: str | None = None
     out: str | None = None
+    parallel: int | None = None
     max_new_tokens: int = 512
     chunk: int | None = None
     temp: float = 0.0
@@ -80,6 +82,7 @@ class Settings:
     template: str | None = None
     turns: bool = False
     tokenizer: str | None = None
+    lookup: bool = False
     input: tuple[str, ...] = ()
     output: str | None = None
     method: str | None = None
@@ -223,6 +226,13 @@ _OPTIONS = (
         help="Write the replies there when all are done. A run that was killed continues. Default: stdout.",
     ),
     click.option(
+        "--parallel",
+        type=Count(),
+        default="auto",
+        metavar="B|auto",
+        help="Prompts that share each call of the model. By default as many as memory and speed suggest.",
+    ),
+    click.option(
         "-n",
         "--max-new-tokens",
         "--max-tokens",
@@ -309,6 +319,11 @@ _OPTIONS = (
     click.option("--turns", is_flag=True, help="With piped input, each line is a message. Default: all of it is one."),
     click.option(
         "--tokenizer", metavar="PATH", help="A tokenizer file, or the folder it is in. Default: the model's folder."
+    ),
+    click.option(
+        "--lookup",
+        is_flag=True,
+        help="Guess tokens where the text repeats itself, and verify several per call. The reply is the same.",
     ),
     click.option(
         "--input",

@@ -25,6 +25,7 @@ from ..debug.trace import CallTrace, Lines, Tracer, as_json, as_tree, summary
 from ..errors import UsageError
 from ..formats.pte import Program
 from ..gpu.residency import ProgressCallback
+from ..llm.lookup import MOST_ROWS
 from ..runtime.calls import ModelCall, Observer
 from ..runtime.model import Model
 from ..runtime.open import open_model
@@ -32,6 +33,9 @@ from ..runtime.runner import Visitor
 from ..shapes import Array
 from .options import Settings
 from .run_totals import RunTotals
+
+# Options that look at each call.
+STEPWISE = ("trace_resize", "timings", "timings_out", "trace", "check", "check_resize", "nan_check", "dump")
 
 
 class LoadClock:
@@ -70,6 +74,7 @@ class LoadClock:
 
 def load_model(program: Program, settings: Settings, progress: Progress, clock: LoadClock) -> Model:
     """Load the model on its device. Notes about where the run differs from the file are printed on stderr."""
+    stepwise = [name for name in STEPWISE if getattr(settings, name)]
     model = open_model(
         program,
         settings.device,
@@ -77,14 +82,17 @@ def load_model(program: Program, settings: Settings, progress: Progress, clock: 
         fuse=not settings.no_fuse,
         tune=not settings.no_tune,
         kv=settings.kv,
+        verify=MOST_ROWS if settings.lookup and not stepwise else 0,
         progress=clock.watching(progress),
         only_model=True,
         is_checked=True,
     )
     clock.loaded()
-    if model.notes and not settings.quiet:
+    why = f"--{stepwise[0].replace('_', '-')} looks at single steps" if stepwise else model.no_verify
+    notes = [*model.notes, *([f"--lookup has no effect: {why}"] if settings.lookup and why else [])]
+    if notes and not settings.quiet:
         progress.close()
-        for note in model.notes:
+        for note in notes:
             stderr_console().print(f"note: {note}", style="dim", soft_wrap=True)
     return model
 

@@ -24,7 +24,13 @@ _LEAST = 1 << 16  # smallest binding in bytes: smaller ones would only make more
 class Residency:
     """Buffers and textures of one graph. None of them ever moves; only constants may still be uploaded after build."""
 
-    def __init__(self, engine: Engine, device: Device, progress: ProgressCallback | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        device: Device,
+        progress: ProgressCallback | None = None,
+        uploads: dict[Any, Any] | None = None,
+    ) -> None:
         self.graph: Graph = engine.graph
         self.device, self.limits = device, device.limits
         self.memory = Memory(self.graph, activation_sizes(engine))
@@ -35,7 +41,8 @@ class Residency:
         self.owned: dict[tuple[int, str], Any] = {}  # (node, binding) -> packed constant, state or scratch
         self._scratch: dict[tuple[int, str], Resource] = {}
         self._packed_constants: dict[Any, Any] = {}
-        self.uploads: dict[Any, Any] = {}
+        # Packed constants on the device by their contents; graphs of the same weights may share them.
+        self.uploads: dict[Any, Any] = {} if uploads is None else uploads
         self._load(progress)
 
     def find(self, node: Node, name: str) -> Any:

@@ -87,13 +87,13 @@ def _stored(graph: Graph, node: Node, name: str) -> Hashable:
     return graph.vk.constants[k].key or k
 
 
-def check(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> None:
-    """Refuse a model that this adapter cannot hold, and say by how much."""
-    for problem in problems(engines, limits, max_buffer):
+def check(engines: Sequence[Engine], limits: Limits, max_buffer: int, *, is_loaded: bool = False) -> None:
+    """Refuse a model that this adapter cannot hold, and say by how much. If `is_loaded`, the weights are there."""
+    for problem in problems(engines, limits, max_buffer, is_loaded=is_loaded):
         raise ShapeError(problem)
 
 
-def problems(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> Iterator[str]:
+def problems(engines: Sequence[Engine], limits: Limits, max_buffer: int, *, is_loaded: bool = False) -> Iterator[str]:
     """Every limit of the adapter that a model exceeds, with what exceeds it and by how much."""
     total: dict[str, int] = {}
     for engine in engines:
@@ -109,7 +109,7 @@ def problems(engines: Sequence[Engine], limits: Limits, max_buffer: int) -> Iter
                     elif bound > limits.max_binding:
                         yield f"{what}; the adapter binds at most {limits.max_binding:,}"
         for what, nbytes in needed(engine, limits).items():
-            total[what] = total.get(what, 0) + nbytes
+            total[what] = total.get(what, 0) + (0 if is_loaded and what == "weights" else nbytes)
     have = available() if limits.software else None
     need = sum(total.values())
     if have is not None and need > have:

@@ -18,11 +18,13 @@ from ..errors import RunError, UsageError
 from ..formats.digest import digest
 from ..gpu.device import Device
 from ..gpu.residency import ProgressCallback
+from ..runtime.batch import Batch
 from ..runtime.calls import Observer
 from ..runtime.model import Model
 from ..runtime.open import open_model, open_program
 from . import prompt_cache
 from . import tokenizer as tokenizers
+from .lookup import MOST_ROWS
 from .reply import Reply
 from .sampling import Sampler, random_seed
 from .session import ContextFullError, Interface, Session, TokenStream
@@ -41,7 +43,8 @@ class LLM:
     `path` is a .pte file, or a folder with one; without it the bundled model is used. The tokenizer and the chat
     template are found beside the model, or at `tokenizer` and `template`. `device` is part of an adapter's name, its
     index, or cpu, gpu, vulkan, metal or d3d12. `kv="f16"` halves the KV cache. `data` are .ptd files that are not
-    beside the model. `chunk` limits the tokens per prefill call. `progress` is called with (what, done, total).
+    beside the model. `chunk` limits the tokens per prefill call. With `lookup`, text that repeats itself is generated
+    faster: see docs/guide.md. `progress` is called with (what, done, total).
 
     A call that is interrupted or refused leaves a model that works. One thread at a time may use it.
     """
@@ -59,6 +62,7 @@ class LLM:
         chunk: int | None = None,
         fuse: bool = True,
         tune: bool = True,
+        lookup: bool = False,
         progress: ProgressCallback | None = None,
     ) -> None:
         program = open_program(path, data)
@@ -77,8 +81,11 @@ class LLM:
             if template is not None:
                 raise
             chat_template = error
-        model = open_model(program, device, method=method, fuse=fuse, tune=tune, kv=kv, progress=progress)
-        self._begin(Session(model, chunk=chunk, progress=progress), found, chat_template)
+        verify = MOST_ROWS if lookup else 0
+        model = open_model(
+            program, device, method=method, fuse=fuse, tune=tune, kv=kv, verify=verify, progress=progress
+        )
+        self._begin(Session(model, chunk=chunk, progress=progress, lookup=lookup), found, chat_template)
 
     @classmethod
     def of(cls, session: Session, tokenizer: Tokenizer | None, template: Template | None = None) -> LLM:
@@ -92,6 +99,7 @@ class LLM:
         self.session = session
         self._tokenizer, self._template = tokenizer, template
         self._last: Reply | None = None
+        self._batch: Batch | None = None
         self._model_digest: str | None = None  # a hash of its files, which takes a while
         self._is_chat = False  # whether the last reply was a chat's
         self._parts: list[tuple[str, list[int]]] = []  # a chat's questions and replies, as text and as tokens
@@ -119,6 +127,11 @@ class LLM:
     def has_template(self) -> bool:
         """True if the model has a chat template."""
         return isinstance(self._template, Template)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """True if there is a tokenizer, so that prompts can be texts."""
+        return not isinstance(self._tokenizer, RunError)
 
     @property
     def context(self) -> int:
@@ -154,7 +167,7 @@ class LLM:
         default it is random. The first `prefix` tokens are prefilled apart from the rest, and not again if the call
         before had them too: give all prompts that share a beginning its length.
         """
-        sampler = _sampler(temperature, top_k, top_p, min_p, seed, repeat_penalty, repeat_last_n)
+        sampler = make_sampler(temperature, top_k, top_p, min_p, seed, repeat_penalty, repeat_last_n)
         ids = self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
         if not ids:
             raise UsageError("the prompt is empty")
@@ -187,7 +200,7 @@ class LLM:
 
         The chat template turns messages into text. Tokens that the KV cache has from the call before are not run again.
         """
-        sampler = _sampler(temperature, top_k, top_p, min_p, seed, repeat_penalty, repeat_last_n)
+        sampler = make_sampler(temperature, top_k, top_p, min_p, seed, repeat_penalty, repeat_last_n)
         text = self.template.render(messages)
         self._end_last()
         ids = self._after_common_prefix(self._ids_of_chat(text))
@@ -207,6 +220,7 @@ class LLM:
         chat: bool = False,
         system: str | None = None,
         seed: int | None = None,
+        parallel: int | None = None,
         **options: Any,
     ) -> Iterator[Completion]:
         """The replies to many prompts, in their order.
@@ -215,15 +229,27 @@ class LLM:
         and options of its own. `options` are those of `generate` and apply to all prompts. With `chat`, a text is a
         message of the user; `system` is put before messages that have no system message. Prompt number i has the seed
         `seed` + i. A prompt that cannot be run gives a completion with an `error`.
+
+        `parallel` prompts share each call of the model, which reads its weights once for all of them. None chooses the
+        number by memory and speed. A file that does not have the form for it runs its prompts one at a time.
         """
         from .many import Many
         from .request import check_options, parse
 
         check_options(options if seed is None else {**options, "seed": seed})
+        if parallel is not None and parallel < 1:
+            raise UsageError(f"parallel is {parallel}, expected at least 1, or None")
         requests = [parse(prompt, i) for i, prompt in enumerate(prompts)]
         first = random_seed() if seed is None else seed
-        many = Many(self, requests, options, seed=first, chat=chat, system=system)
+        many = Many(self, requests, options, seed=first, chat=chat, system=system, parallel=parallel)
         return many.in_order()
+
+    def batch(self, sequences: int) -> Batch:
+        """The model of several sequences at a time; it is kept for the next call that asks for as many."""
+        if self._batch is None or self._batch.sequences != sequences:
+            self._batch = None
+            self._batch = Batch(self.model, sequences, self.session.progress)
+        return self._batch
 
     def score(self, text: str | Sequence[int]) -> list[float]:
         """The log-probability (natural logarithm) of each token after those before it. The first is 0.0.
@@ -313,13 +339,13 @@ class LLM:
             raise UsageError(f"max_new_tokens is {limit}, expected at least 1, or -1 for no limit")
         self.session.calls = []
         most = sys.maxsize if limit is None or limit == -1 else limit
-        eos = frozenset[int]() if ignore_eos else self._eos()
+        eos = frozenset[int]() if ignore_eos else self.eos_ids()
         stream = TokenStream(self.session, ids, sampler, limit=most, eos=eos, prefix=prefix)
         tokenizer = None if isinstance(self._tokenizer, RunError) else self._tokenizer
         self._last = Reply(stream, tokenizer, (stop,) if isinstance(stop, str) else stop)
         return self._last
 
-    def _eos(self) -> frozenset[int]:
+    def eos_ids(self) -> frozenset[int]:
         """The end-of-text ids in the metadata of the file and beside the tokenizer."""
         ids: set[int] = set()
         for name in ("get_eos_ids", "get_eos_id"):
@@ -374,14 +400,14 @@ def _template(tokenizer: Tokenizer | RunError, given: str | os.PathLike[str] | N
     return find_template(tokenizer, os.fspath(given) if given is not None else None)
 
 
-def _sampler(
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int | None,
-    repeat_penalty: float,
-    repeat_last_n: int,
+def make_sampler(
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: int | None = None,
+    repeat_penalty: float = 1.0,
+    repeat_last_n: int = 64,
 ) -> Sampler:
     """A sampler with checked settings. Its seed is random if none is given and it is used."""
     sampler = Sampler(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,10 +71,14 @@ class Many:
         seed: int,
         chat: bool = False,
         system: str | None = None,
+        parallel: int | None = 1,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.llm, self.requests = llm, requests
         self.options, self.seed = options, seed
         self.chat, self.system = chat, system
+        self.parallel = parallel if len(requests) > 1 else 1  # None: as many as memory and speed suggest
+        self.warn = warn  # called if prompts must be run one at a time
 
     def run(self, indices: Sequence[int]) -> Generator[tuple[int, Completion]]:
         """The completions of these requests, in the order in which they end. Only a failing device raises an error."""
@@ -86,9 +90,18 @@ class Many:
                 jobs.append(job)
             elif index in wanted:
                 yield index, job
-        for job in share(jobs):
-            if job.index in wanted:
-                yield job.index, self._complete(job)
+        jobs = [job for job in share(jobs) if job.index in wanted]
+        if self.parallel != 1:
+            from .batch import batch_run
+
+            run = batch_run(self.llm, jobs, self.parallel)
+            if not isinstance(run, str):
+                yield from run.completions()
+                return
+            if self.warn:
+                self.warn(f"prompts are run one at a time: {run}")
+        for job in jobs:
+            yield job.index, self._complete(job)
 
     def in_order(self) -> Iterator[Completion]:
         """All completions, in the order of the requests."""

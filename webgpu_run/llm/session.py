@@ -18,6 +18,7 @@ from ..runtime.calls import ModelCall, Observer
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
 from ..shapes import Array
+from .lookup import LookupDecoder
 from .sampling import Sampler
 
 
@@ -91,9 +92,11 @@ class Session:
         guard: Callable[[], AbstractContextManager[None]] = nullcontext,
         interrupted: Callable[[], bool] = lambda: False,
         ahead: bool | None = None,
+        lookup: bool = False,
     ) -> None:
         self.model = model
-        self.decoder = Decoder(model, ahead)
+        has_lookup = lookup and model.most_verified > 0
+        self.decoder = LookupDecoder(model, lambda: self.ids, ahead) if has_lookup else Decoder(model, ahead)
         self.guard = guard
         self.interrupted = interrupted  # whether to stop after the current chunk or token
         self.timed = timed

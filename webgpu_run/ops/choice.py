@@ -90,20 +90,61 @@ def choose(logits: Array, words: Array) -> int:
     return int(ids[np.searchsorted(total, np.uint64(int(total[-1]) * int(how[4]) >> 32), "right")])
 
 
+def choose_surely(logits: Array, words: Array, error: float) -> int | None:
+    """The id that `choose` gives for these logits, and for all that differ by at most `error` times the largest.
+
+    None if another id is possible, or if there are recent tokens among the words.
+    """
+    row = np.asarray(logits, np.float32).reshape(-1)
+    most = float(np.abs(row).max())
+    if not np.isfinite(most) or parts_of(words.size)[1]:
+        return None
+    if not words.size:
+        best = int(row.argmax())
+        second = max(row[:best].max(initial=-np.inf), row[best + 1 :].max(initial=-np.inf))
+        return best if row[best] - second > 2 * error * most else None
+    how = words.view(np.uint32)
+    scale = float(how[:1].view(np.float32)[0])
+    if error * most * scale > STEPS:  # weights are known to no better than an octave
+        return None
+    t, ids, total = _ranked(row, how)
+    last, top_k, top_p, draw = (int(n) for n in how[1:5])
+    # The logit of each rank, and so the distance from the largest, differs by no more than this many steps, and sums of
+    # weights differ by this factor. The second term is the error of the weights themselves.
+    apart = int(2 * error * most * scale) + 2
+    factor = 2.0 ** (apart / STEPS) * (1 + 4e-5)
+    reach = max(1.0, float(total[-1]) * top_p / WHOLE)
+    few, many = (np.searchsorted(total, r) + 1 for r in (reach / factor**2, reach * factor**2))
+    few = max(1, min(few, np.searchsorted(t, max(last - apart, 0), "right")))
+    many = min(many, np.searchsorted(t, last + apart, "right"), len(t))
+    share = draw / 2**32
+    rank = int(np.searchsorted(total, share * float(total[few - 1]) / factor**2, "right"))
+    if rank >= few or total[rank] <= share * float(total[many - 1]) * factor**2 or len(t) == top_k == rank + 1:
+        return None
+    near = np.diff(t[max(rank - 1, 0) : rank + 2].astype(np.int64))  # to the ranks before and after
+    return int(ids[rank]) if (near > 2 * apart).all() else None
+
+
 def kept(row: Array, how: Array) -> tuple[Array, Array]:
     """Ids that may be chosen, most likely first and of equals the lower, and the sum of weights up to each."""
-    last, top_k, top_p = (int(n) for n in how[1:4])
+    last, top_p = int(how[1]), int(how[3])
+    t, ids, total = _ranked(row, how)
+    reach = max(1, int(total[-1]) * top_p // WHOLE)
+    keep = int(np.searchsorted(total, np.uint64(reach))) + 1  # up to and with the one that reaches top-p
+    keep = min(keep, int(np.searchsorted(t, last, "right")))
+    return ids[:keep], total[:keep]
+
+
+def _ranked(row: Array, how: Array) -> tuple[Array, Array, Array]:
+    """The top-k logits, most likely first: distance from the largest, ids, and the sum of weights up to each."""
+    top_k = int(how[2])
     t = steps(row, how[:1].view(np.float32)[0])
     ids = np.flatnonzero(t < FAR)
     if top_k < len(ids):
         ids = ids[t[ids] <= np.partition(t[ids], top_k - 1)[top_k - 1]]
     keys = np.sort(t[ids].astype(np.uint64) << np.uint64(32) | ids.astype(np.uint64))[:top_k]
     t, ids = (keys >> np.uint64(32)).astype(np.uint32), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    total = np.cumsum(weights(t), dtype=np.uint64)
-    reach = max(1, int(total[-1]) * top_p // WHOLE)
-    keep = int(np.searchsorted(total, np.uint64(reach))) + 1  # up to and with the one that reaches top-p
-    keep = min(keep, int(np.searchsorted(t, last, "right")))
-    return ids[:keep], total[:keep]
+    return t, ids, np.cumsum(weights(t), dtype=np.uint64)
 
 
 def steps(row: Array, scale: np.float32) -> Array:

@@ -128,7 +128,9 @@ def source(linear: Linear, m: int, limits: Limits, *, tiled: bool = False) -> Ac
     """
     k, norm, rounded = linear.k, linear.norm, linear.rounded
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
-        stage = Stage("x", "rows", m, k // 4) if m > _few_rows(k, limits) else None
+        # The kernels that read a texture add up a block of activations in another order than those that read a window.
+        is_staged = m > _few_rows(k, limits) and (norm or not limits.steady)
+        stage = Stage("x", "rows", m, k // 4) if is_staged else None
         if norm:
             return ActivationSource(Form.TEXTURE, "ready", steps=(_norm_step(linear, m, stage, limits),))
         if stage:

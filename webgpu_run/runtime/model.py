@@ -13,15 +13,17 @@ from ..errors import ShapeError, UnsupportedError, UsageError
 from ..formats import pte
 from ..gpu.callstats import CallStats, host_clock
 from ..gpu.device import Device
-from ..gpu.executor import TURNS, Ticket, Watch
+from ..gpu.executor import Ticket, Watch
 from ..gpu.residency import ProgressCallback
 from ..gpu.tune import open_tuned
 from ..graph import budget
 from ..graph.boundary import graph_errors
 from ..graph.lower import planned
 from ..graph.passes.all_rows import all_rows as with_all_rows
+from ..graph.passes.pick import PICK
 from ..graph.planner import Engine
 from ..ops.choice import GREEDY
+from ..ops.plan import TURNS
 from ..shapes import Array, Dims
 from .interpreter import Interpreter
 from .runner import Runner
@@ -52,6 +54,7 @@ class Model:
         tune: bool = True,
         kv: str = "f32",
         all_rows: bool = False,
+        verify: int = 0,
         progress: ProgressCallback | None = None,
         is_checked: bool = False,
     ) -> None:
@@ -77,7 +80,10 @@ class Model:
         if kv not in ("f32", "f16"):
             raise UsageError(f"kv is {kv!r}, expected f32 or f16")
         self.stats = CallStats()
-        engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
+        self.most_verified = 0  # tokens that `verify` takes
+        self.no_verify = ""  # why it takes none
+        engines = self._verifying_engines(verify, fuse) if verify else []
+        engines = engines or [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
         _check_kv(engines, kv)
         with graph_errors(f"{self.method.name!r}"), self.device.lock:
             budget.check(engines, self.device.limits, self.device.max_buffer)
@@ -85,11 +91,29 @@ class Model:
                 Runner(delegate, self.device, progress=progress, engine=engine)
                 for delegate, engine in zip(self.method.delegates, engines, strict=True)
             ]
-            self._tables = dict(self._picks())
+            self.tables = dict(self._picks())
         self._was_one_token = False  # whether the last step had a single token
         self._last_started: Started | None = None
         # The id the device chose last, if nothing has run since; it is still in device memory, so it is not uploaded.
         self._id_on_device: int | None = None
+
+    def _verifying_engines(self, rows: int, fuse: bool) -> list[Engine]:
+        """The engine of a method that can return the logits of `rows` tokens, or none; `no_verify` then says why."""
+        tokens = self.inputs[0].dims if self.inputs else ()
+        rows = min(rows, tokens[-1]) if tokens else 0
+        try:
+            if len(self.method.delegates) != 1 or len(self.method.instructions) != 1:
+                raise UnsupportedError("the model is more than one delegate")
+            if rows < 2 or self.inputs[0].dynamism == "static":
+                raise UnsupportedError("the model takes a fixed number of tokens per call")
+            engines = [planned(self.method.delegates[0], self.device.limits, fuse=fuse, rows=rows)]
+            if not fuse or engines[0].graph.nodes[-1].op.name != PICK:
+                raise UnsupportedError("the device does not choose the tokens of this model")
+        except UnsupportedError as error:
+            self.no_verify = str(error)
+            return []
+        self.most_verified = rows
+        return engines
 
     def _picks(self) -> Iterator[tuple[int, int]]:
         """(input, rows) for every input that indexes a table. Checked on the host, because kernels clamp the index."""
@@ -174,6 +198,21 @@ class Model:
             stats.host_ns += host_clock() - start
             return chosen
 
+    def verify(self, ids: Sequence[int], position: int) -> Array:
+        """Run these tokens, at most `most_verified`, and return a row of logits for each."""
+        start = host_clock()
+        self.device.check()
+        with self.device.lock:
+            given = self._checked([np.asarray([ids]), np.asarray([position])])
+            self.stats = stats = CallStats()
+            self._id_on_device = self._last_started = None
+            self._was_one_token = False
+            with graph_errors(f"{self.method.name!r}"):
+                logits = self.runners[0].call(given, stats, rows=len(ids))[0]
+            stats.host_ns += host_clock() - start
+            rows: Array = logits.reshape(len(ids), -1)
+            return rows
+
     @property
     def cache_nbytes(self) -> int:
         """Bytes of the KV caches on the device."""
@@ -208,7 +247,7 @@ class Model:
             if array.shape != spec.dims:
                 self._check_dims(i, array.shape, spec)
             if array.dtype.kind in "iu" and array.size:
-                least, most, rows = array.min(), array.max(), self._tables.get(i)
+                least, most, rows = array.min(), array.max(), self.tables.get(i)
                 if rows is not None and not 0 <= least <= most < rows:
                     bad = least if least < 0 else most
                     raise ShapeError(f"input {i} has {bad}, the table that it picks from has {rows} rows")

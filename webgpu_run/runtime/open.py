@@ -53,6 +53,7 @@ def open_model(
     tune: bool = True,
     kv: str = "f32",
     all_rows: bool = False,
+    verify: int = 0,
     progress: ProgressCallback | None = None,
     only_model: bool = False,
     is_checked: bool = False,
@@ -60,6 +61,7 @@ def open_model(
     """Make a method of the program ready to run; `only_model` is as `open_device` takes it.
 
     With `all_rows`, a language model returns the logits of every token, not only of the last one.
+    With `verify`, `Model.verify` takes up to so many tokens.
     `is_checked` says that `check_method` has accepted the method, so that its graphs are not planned once more.
     """
     if only_model:
@@ -72,6 +74,7 @@ def open_model(
         tune=tune,
         kv=kv,
         all_rows=all_rows,
+        verify=verify,
         progress=progress,
         is_checked=is_checked,
     )

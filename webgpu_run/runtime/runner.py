@@ -10,8 +10,9 @@ import numpy as np
 from ..formats import pte
 from ..gpu.callstats import CallStats
 from ..gpu.device import Device
-from ..gpu.executor import Executor, Ticket, Turn, Watch
+from ..gpu.executor import Executor, Ticket, Watch
 from ..gpu.residency import ProgressCallback
+from ..gpu.turns import Turn
 from ..graph.lower import planned
 from ..graph.passes.pick import PICK
 from ..graph.planner import Delta, Engine
@@ -33,9 +34,15 @@ class Runner:
         fuse: bool = True,
         progress: ProgressCallback | None = None,
         engine: Engine | None = None,
+        rows: int = 0,
     ) -> None:
-        self.engine = engine or planned(delegate, device.limits, fuse=fuse)
+        self.engine = engine or planned(delegate, device.limits, fuse=fuse, rows=rows)
         self.graph = self.engine.graph
+        given = len(delegate.graph.input_ids) if delegate.graph else 0
+        # Whether an input says how many rows of logits to return. It follows those of the file.
+        self._takes_rows = self.graph.input_ids[given : given + 1] != () and (
+            self.graph.input_ids[given] not in self.graph.tensors
+        )
         last = self.graph.nodes[-1] if self.graph.nodes else None
         self.pick = last if last and last.op.name == PICK else None  # runs only if the next id is asked for
         self.executor = Executor(self.engine, device, progress)
@@ -43,13 +50,19 @@ class Runner:
         self.visitor: Visitor | None = None  # runs the prepared graph instead of the executor, to look at every node
 
     def call(
-        self, given: Sequence[Any], stats: CallStats, *, timed: bool = False, watch: Watch | None = None
+        self,
+        given: Sequence[Any],
+        stats: CallStats,
+        *,
+        timed: bool = False,
+        watch: Watch | None = None,
+        rows: int = 1,
     ) -> list[Any]:
         """Resize to these inputs, run, and return the outputs at their live shapes. A SymInt is an integer.
 
-        `watch` is as in `Executor.execute`.
+        `watch` is as in `Executor.execute`; `rows` of logits are returned if the graph takes that number.
         """
-        inputs = [*map(np.asarray, given), *([GREEDY] if self.pick else [])]
+        inputs = [*map(np.asarray, given), *self._rows_input(rows), *([GREEDY] if self.pick else [])]
         self.delta = self.executor.make_ready(inputs, stats)
         self.executor.skip(frozenset((self.pick.index,) if self.pick else ()))
         self.executor.readbacks = self.executor.tensor_outputs
@@ -64,26 +77,30 @@ class Runner:
     ) -> Ticket:
         """Queue decode steps, each given by its inputs: ids, position, and the sampler words for the next id.
 
-        Every step but the first takes the id that the step before it chose; so does the first if `from_device`.
+        Every step but the first takes the id that the step before it chose; so does the first if `from_device`. The
+        kernel that chooses an id writes it to where the next step reads its token.
         """
         assert self.pick is not None
+        steps = [(*step[:-1], *self._rows_input(1), step[-1]) for step in steps]
         ids, *others = self.graph.input_ids
-        chosen, first, last = self.pick.outs[0], steps[0], steps[-1]
-        feed = ((chosen, ids),)
+        first, last = steps[0], steps[-1]
         on_device = {ids} if from_device else set()
         if len(steps) == 1:
             self.delta = self.executor.make_ready(first, stats, on_device)
-            turns = [Turn(feed if from_device else ())]
+            turns = [Turn()]
         else:  # The plans for the last step fit all of them; each step has its own slot values and inputs.
-            self.delta = self.executor.make_ready([first[0], *last[1:]], stats, on_device | {*others}, slots=False)
+            inputs = [first[0], *last[1:]]
+            self.delta = self.executor.make_ready(inputs, stats, on_device | {*others}, turns=len(steps))
             turns = [
                 Turn(
-                    feed if from_device or k else (),
                     self.engine.moved(step),
                     tuple(self.executor.as_stored(dict(zip(others, step[1:], strict=True)))),
                 )
-                for k, step in enumerate(steps)
+                for step in steps
             ]
         self.executor.skip(frozenset())
-        self.executor.readbacks = (chosen,)
+        self.executor.readbacks = (self.pick.outs[0],)
         return self.executor.submit(stats, timed=timed, turns=turns)
+
+    def _rows_input(self, rows: int) -> list[Array]:
+        return [np.asarray(-rows)] if self._takes_rows else []

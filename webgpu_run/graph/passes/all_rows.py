@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ...formats import pte
-from ...formats.vkgraph import IntList, OperatorCall, Value, ValueList, VkGraph, VkTensor
+from ...formats.vkgraph import IntList, OperatorCall, SymInt, Value, ValueList, VkGraph, VkTensor
 from .. import calls
 from ..pattern import Call
 from .tidy import SLICE, VIEW
@@ -51,9 +51,27 @@ def all_rows(method: pte.Method) -> pte.Method:
     return replace(method, values=tuple(values), delegates=tuple(delegates))
 
 
-def _graph_of_all_rows(vk: VkGraph, output: int, rows: int) -> VkGraph:
-    """The graph with a reshape to [rows, width] in the place of the select; what follows it gets `rows` rows."""
-    at = _last_row(vk, output)
+def rows_on_demand(vk: VkGraph, rows: int) -> VkGraph:
+    """The graph with one more input, a SymInt: -n asks for the logits of the last n tokens, at most `rows`.
+
+    With -1 every plan is that of the graph as it was, except for the copy of the last row.
+    """
+    return _graph_of_all_rows(vk, vk.output_ids[0], rows, on_demand=True)
+
+
+def returns_all_rows(vk: VkGraph) -> bool:
+    """Whether the graph returns logits for each of its tokens already."""
+    ids, logits = (vk.values[v[0]] if v else None for v in (vk.input_ids, vk.output_ids))
+    is_known = isinstance(ids, VkTensor) and isinstance(logits, VkTensor)
+    return is_known and ids.dims[-1] > 1 and logits.dims[-2:-1] == ids.dims[-1:]  # type: ignore[union-attr]
+
+
+def _graph_of_all_rows(vk: VkGraph, output: int, rows: int, *, on_demand: bool = False) -> VkGraph:
+    """The graph with a reshape to [rows, width] in the place of the select; what follows it gets `rows` rows.
+
+    If `on_demand`, an input says where the rows begin.
+    """
+    at = last_row(vk, output)
     source = vk.values[calls.input_of(vk.chain[at], "x").id]
     assert isinstance(source, VkTensor)
     values = list(vk.values)
@@ -63,28 +81,35 @@ def _graph_of_all_rows(vk: VkGraph, output: int, rows: int) -> VkGraph:
         inputs = {"x": chosen, "dim": _add(values, 1), "start": _add(values, -rows), "end": _add(values, None)}
         chosen = _add(values, replace(source, dims=(1, rows, source.dims[2])))
         chain.append(calls.make_call(SLICE, {**inputs, "step": _add(values, 1)}, chosen))
+    given = vk.input_ids
+    if on_demand:
+        start, last_rows = _add(values, SymInt(0)), chosen
+        given = (*given, start)
+        chosen = _add(values, replace(source, dims=(1, min(rows, source.dims[1]), source.dims[2])))
+        inputs = {"x": last_rows, "dim": _add(values, 1), "start": start, "end": _add(values, None)}
+        chain.append(calls.make_call(SLICE, {**inputs, "step": _add(values, 1)}, chosen))
     dims = _add(values, IntList((-1, source.dims[2])))
     chain.append(calls.make_call(VIEW, {"x": chosen, "dims": dims}, calls.output_of(vk.chain[at])))
-    computed = set(_tensors(vk, vk.chain[at]))
+    computed = set(tensors_of(vk, vk.chain[at]))
     for call in vk.chain[at + 1 :]:
         chain.append(call)
         if any(v in computed for v in calls.reads(call)):
             if call.name not in PER_ROW.ops:
                 raise UnsupportedError(f"{call.name} follows the select of the last row, and it may mix rows")
-            computed.update(_tensors(vk, call))
+            computed.update(tensors_of(vk, call))
     for v in computed:
         tensor = vk.values[v]
         assert isinstance(tensor, VkTensor)
         values[v] = replace(tensor, dims=(rows, *tensor.dims[1:]))
-    return replace(vk, values=tuple(values), chain=tuple(chain))
+    return replace(vk, values=tuple(values), chain=tuple(chain), input_ids=given)
 
 
-def _last_row(vk: VkGraph, output: int) -> int:
+def last_row(vk: VkGraph, output: int) -> int:
     """Index of the call x[:, -1] whose result the output is computed from."""
     needed = {output}
     for at in reversed(range(len(vk.chain))):
         call = vk.chain[at]
-        if needed.isdisjoint(_tensors(vk, call)):
+        if needed.isdisjoint(tensors_of(vk, call)):
             continue
         if call.name == LAST_ROW:
             x, dim, index = (vk.values[calls.input_of(call, name).id] for name in ("x", "dim", "index"))
@@ -94,7 +119,7 @@ def _last_row(vk: VkGraph, output: int) -> int:
     raise UnsupportedError("the graph has no select of the last row that could be removed")
 
 
-def _tensors(vk: VkGraph, call: OperatorCall) -> Iterator[int]:
+def tensors_of(vk: VkGraph, call: OperatorCall) -> Iterator[int]:
     """Ids of the tensors that the call computes."""
     output = calls.output_of(call)
     value = vk.values[output]

@@ -6,15 +6,17 @@ from dataclasses import replace
 
 from ...formats.vkgraph import VkGraph, VkTensor
 from ...ops.choice import MOST_WORDS
+from ...ops.plan import TURNS
 from .. import calls
 
 PICK = "wr.pick"
 
 
-def add_pick(vk: VkGraph) -> VkGraph:
+def add_pick(vk: VkGraph, rows: int = 0) -> VkGraph:
     """Append a `pick` node that turns logits into the next token id.
 
-    It adds one input, the sampler's settings, and applies to graphs that take ids and return logits.
+    It adds one input, the sampler's settings, and applies to graphs that take ids and return logits: those of the last
+    token, of all tokens, or of up to `rows` tokens. Each of the turns of a submission has a place for its id.
     """
     ids, logits = (vk.values[v[0]] if v else None for v in (vk.input_ids, vk.output_ids))
     if not (
@@ -23,10 +25,11 @@ def add_pick(vk: VkGraph) -> VkGraph:
         and (ids.dtype, len(ids.dims), ids.dims[:1]) == ("int32", 2, (1,))
         and logits.dtype.startswith("float")
         and len(logits.dims) in (2, 3)
-        and logits.dims[0] == 1
+        and logits.dims[0] in (1, rows)
     ):
         return vk
     settings, chosen = len(vk.values), len(vk.values) + 1
-    call = calls.make_call(PICK, {"x": vk.output_ids[0], "how": settings}, chosen)
-    values = (*vk.values, VkTensor("int32", (MOST_WORDS,)), VkTensor("int32", (1,)))
+    inputs = {"x": vk.output_ids[0], "how": settings, "ids": vk.input_ids[0]}
+    values = (*vk.values, VkTensor("int32", (MOST_WORDS,)), VkTensor("int32", (TURNS,)))
+    call = calls.make_call(PICK, inputs, chosen)
     return replace(vk, values=values, chain=(*vk.chain, call), input_ids=(*vk.input_ids, settings))

@@ -1,0 +1,248 @@
+"""Replies to many prompts at the same time: sequences share each call of the model, and come and go between calls.
+
+A call has one row for each sequence that is being decoded, and as many tokens of waiting prompts as still fit. When a
+reply ends, the next prompt takes its place.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import RunError, ShapeError, UnsupportedError, UsageError
+from ..graph.host_memory import available
+from ..ops.choice import GREEDY
+from ..runtime.batch import Batch, Row
+from ..shapes import Array
+from .language_model import LLM, MAX_NEW_TOKENS, make_sampler
+from .many import LEAST_SHARED, Completion, Job
+from .session import Stopped
+from .tokenizer import StopStrings, TextStream
+
+MOST = 16  # sequences at a time, if their number is not given
+UNKNOWN_MEMORY = 1 << 30  # bytes for their caches, where the adapter does not tell how much memory it has
+BLOCK = 8  # a shared beginning is a multiple of this long
+
+
+class _Beginning:
+    """The first tokens of several prompts, which have a cache of their own. `run` of them have been run."""
+
+    def __init__(self, ids: Sequence[int], slot: int) -> None:
+        self.ids, self.slot, self.run = ids, slot, 0
+
+
+class _Sequence:
+    """One prompt and its reply."""
+
+    def __init__(self, llm: LLM, job: Job) -> None:
+        options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "stop": (), "ignore_eos": False, **job.options}
+        limit, stop = options.pop("max_new_tokens"), options.pop("stop")
+        self.eos = frozenset[int]() if options.pop("ignore_eos") else llm.eos_ids()
+        self.sampler = make_sampler(**options)
+        if limit is not None and limit < 1 and limit != -1:
+            raise UsageError(f"max_new_tokens is {limit}, expected at least 1, or -1 for no limit")
+        self.job, self.prompt = job, list(job.ids)
+        self.limit = sys.maxsize if limit is None or limit == -1 else limit
+        self.stops = StopStrings((stop,) if isinstance(stop, str) else stop)
+        self.stream = TextStream(llm.tokenizer.decode) if llm.has_tokenizer else None
+        self.slot = -1
+        self.beginning: _Beginning | None = None
+        self.run = 0  # tokens of the prompt that are in the KV cache
+        self.ids: list[int] = []
+        self.pieces: list[str] = []
+        self.prefill_ns = self.decode_ns = 0
+        self.reason = ""
+
+    def words(self) -> Array:
+        """The sampler's words for the next token."""
+        before = (self.prompt + self.ids)[-self.sampler.repeat_last_n :] if self.sampler.recalls else ()
+        return self.sampler.words(len(self.ids), before)
+
+    def push(self, token: int, capacity: int) -> None:
+        """Take the next token of the reply. It may be the last; then there is a `reason`."""
+        if token in self.eos:
+            self.reason = "eos"
+            return
+        self.ids.append(token)
+        decoded = self.stream.push(token) if self.stream else f"{' ' * (len(self.ids) > 1)}{token}"
+        self.pieces.append(self.stops.push(decoded))
+        if self.stops.found:
+            self.reason = "stop"
+        elif len(self.ids) >= self.limit:
+            self.reason = "length"
+        elif len(self.prompt) + len(self.ids) > capacity:
+            self.reason = "context"
+
+    def completion(self) -> Completion:
+        if not self.stops.found:
+            rest = self.stops.push(self.stream.finish()) if self.stream else ""
+            self.pieces.append(rest + self.stops.finish())
+        seed = None if self.sampler.greedy else self.sampler.seed
+        times = self.prefill_ns / 1e6, self.decode_ns / 1e6
+        text, ids = "".join(self.pieces), tuple(self.ids)
+        return Completion(self.job.id, text, ids, self.reason, len(self.prompt), *times, seed)
+
+
+class BatchRun:
+    """Runs jobs through a batch, at most `parallel` at a time."""
+
+    def __init__(self, llm: LLM, batch: Batch, jobs: Sequence[Job], parallel: int) -> None:
+        self.llm, self.batch, self.parallel = llm, batch, parallel
+        self.capacity = min(llm.session.capacity, batch.context)
+        self._waiting = deque(jobs)
+        self._users = Counter(beginning_of(job) for job in jobs)
+        self._beginnings: dict[tuple[int, ...], _Beginning] = {}
+        self._free = list(reversed(range(batch.sequences)))
+        self._texts: list[_Sequence] = []
+
+    def completions(self) -> Iterator[tuple[int, Completion]]:
+        """Index and completion of each job, as they end."""
+        session = self.llm.session
+        while self._waiting or self._texts:
+            yield from self._admit()
+            if session.interrupted():
+                raise Stopped
+            rows = self._rows()
+            if not rows:
+                continue  # every waiting job was refused
+            start = time.perf_counter_ns()
+            with session.guard():
+                ids, _, stats = self.batch.run([row for _, row in rows])
+            wall_ns = max(0, time.perf_counter_ns() - start - stats.compile_ns)
+            chosen = iter(ids)
+            for text in {id(text): text for text, _ in rows if text}.values():
+                if text.ids:
+                    text.decode_ns += wall_ns
+                else:
+                    text.prefill_ns += wall_ns
+            for owner, row in rows:
+                if owner and row.words is not None:
+                    yield from self._push(owner, next(chosen))
+
+    def _admit(self) -> Iterator[tuple[int, Completion]]:
+        """Give free caches to waiting jobs. A job with impossible options is an error, and ends at once."""
+        while self._waiting and len(self._texts) < self.parallel:
+            job = self._waiting[0]
+            ids = beginning_of(job)
+            is_shared = self._users[ids] > 1 if ids not in self._beginnings else True
+            is_new = bool(ids) and is_shared and ids not in self._beginnings
+            if len(self._free) < 1 + is_new:
+                return
+            self._waiting.popleft()
+            try:
+                text = _Sequence(self.llm, job)
+            except RunError as error:
+                self._users[ids] -= 1
+                self._release(ids)
+                yield job.index, Completion(job.id, error=str(error))
+                continue
+            if is_new:
+                self._beginnings[ids] = _Beginning(ids, self._free.pop())
+            text.slot = self._free.pop()
+            if ids in self._beginnings:
+                text.beginning, text.run = self._beginnings[ids], len(ids)
+            self._texts.append(text)
+
+    def _rows(self) -> list[tuple[_Sequence | None, Row]]:
+        """The rows of the next call: a token of every reply, then tokens of prompts. Beginnings belong to no text."""
+        rows: list[tuple[_Sequence | None, Row]] = [
+            (text, self._row(text, text.ids[-1], len(text.prompt) + len(text.ids) - 1, wanted=True))
+            for text in self._texts
+            if text.ids
+        ]
+        for text in self._texts:
+            begin = text.beginning
+            while begin and begin.run < len(begin.ids) and len(rows) < self.batch.most_rows:
+                rows.append((None, Row(begin.ids[begin.run], begin.slot, begin.run)))
+                begin.run += 1
+            while text.run < len(text.prompt) and len(rows) < self.batch.most_rows:
+                wanted = text.run == len(text.prompt) - 1
+                rows.append((text, self._row(text, text.prompt[text.run], text.run, wanted=wanted)))
+                text.run += 1
+        return rows
+
+    def _row(self, text: _Sequence, token: int, position: int, *, wanted: bool) -> Row:
+        begin, words = text.beginning, text.words() if wanted else None
+        if begin is None:
+            return Row(token, text.slot, position, words=words)
+        return Row(token, text.slot, position, begin.slot, len(begin.ids), words)
+
+    def _push(self, text: _Sequence, token: int) -> Iterator[tuple[int, Completion]]:
+        """Give a reply its next token. If it is the last, the cache becomes free."""
+        is_finite = 0 <= token < self.llm.session.interface.vocab
+        if is_finite:
+            text.push(token, self.capacity)
+        if text.reason or not is_finite:
+            self._texts.remove(text)
+            self._free.append(text.slot)
+            ids = beginning_of(text.job)
+            self._users[ids] -= 1
+            self._release(ids)
+            error = Completion(text.job.id, error="the logits are not finite")
+            yield text.job.index, text.completion() if is_finite else error
+
+    def _release(self, ids: tuple[int, ...]) -> None:
+        """Free the cache of a beginning that no job needs any more."""
+        if not self._users[ids] and ids in self._beginnings:
+            self._free.append(self._beginnings.pop(ids).slot)
+
+
+def beginning_of(job: Job) -> tuple[int, ...]:
+    """The tokens that a job shares with other jobs, in whole blocks; none if they are few."""
+    length = job.prefix // BLOCK * BLOCK
+    return tuple(job.ids[:length]) if length >= LEAST_SHARED else ()
+
+
+def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None) -> BatchRun | str:
+    """The run of these jobs, `parallel` at a time, or why the model can run only one at a time.
+
+    With None, the number is the largest power of two that memory has room for, or one that is faster.
+    """
+    extra = int(any(map(beginning_of, jobs)))  # a cache for the beginning that texts share
+    most, problem = parallel or _fitting(llm, extra), "there is no memory for a second KV cache"
+    while most > 1:
+        try:
+            batch = llm.batch(most + extra)
+        except UnsupportedError as error:
+            return str(error)
+        except ShapeError as error:  # it does not fit the adapter or its memory
+            if parallel:
+                raise
+            problem, most = str(error), most // 2
+            continue
+        count = measured(batch, most) if parallel is None and len(jobs) > most else most
+        return BatchRun(llm, batch, jobs, count)
+    return problem
+
+
+def _fitting(llm: LLM, extra: int) -> int:
+    """The largest power of two, up to MOST, of sequences whose caches take a part of the free memory only."""
+    free = available() if llm.model.device.limits.software else None
+    room = UNKNOWN_MEMORY if free is None else free // 2
+    count = MOST
+    while count > 1 and (count + extra) * llm.model.cache_nbytes > room:
+        count //= 2
+    return count
+
+
+def measured(batch: Batch, most: int) -> int:
+    """How many sequences at a time give most tokens per second: the fastest of `most` and its halves.
+
+    It runs a few calls with token 0 at position 0, which every sequence will overwrite.
+    """
+    speeds: dict[int, float] = {}
+    count = most
+    while count >= 2:
+        rows = [Row(0, i, 0, words=GREEDY) for i in range(count)]
+        batch.run(rows)  # compiles
+        times = []
+        for _ in range(3):
+            start = time.perf_counter_ns()
+            batch.run(rows)
+            times.append(time.perf_counter_ns() - start)
+        speeds[count] = count / min(times)
+        count //= 2
+    return max(speeds, key=lambda n: speeds[n])

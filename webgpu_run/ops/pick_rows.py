@@ -1,0 +1,105 @@
+"""wr.pick_rows: the id of the next token from every row of logits, each by the sampler words of its own row.
+
+A row of `how` has the words of choice.draw_words, where a top-k of 0 means the largest logit; if any row lowers recent
+tokens, all rows also have words of choice.repeat_words, padded with the id -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..shapes import Array, prod
+from .choice import GREEDY, RECENT, WORDS, choose, draw_words, parts_of, repeat_words
+from .limits import Limits
+from .plan import Plan, Step, fold, need
+from .spec import Args, Case, Resource, op
+
+TOP_K = 2  # the word with the top-k
+
+
+def rows_of_words(words: Sequence[Array]) -> Array:
+    """The words of several samplers as rows of `how`, all of the length that the longest needs."""
+    recent = max((parts_of(row.size)[1] for row in words), default=0)
+    how = np.full((len(words), WORDS + (2 + recent if recent else 0)), -1, np.int32)
+    for out, row in zip(how, words, strict=True):
+        draw, own = parts_of(row.size)
+        out[:WORDS] = row[:WORDS] if draw else 0
+        if recent:
+            out[WORDS : WORDS + 2] = np.ones(2, np.float32).view(np.int32)
+            if own:
+                out[WORDS : WORDS + 2 + own] = row[draw:]
+    return how
+
+
+def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
+    chosen = []
+    for row, how in zip(t["x"], t["how"], strict=True):
+        draw = how[:WORDS] if how[TOP_K] else GREEDY
+        chosen.append(choose(row, np.concatenate((draw, how[WORDS:]))))
+    return [np.asarray(chosen, np.int32)]
+
+
+def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
+    """Sorted logits, some of them equal, and rows with different samplers; every third is greedy."""
+    (rows, count), words = a["x"], a["how"][1]
+    x = np.sort(rng.standard_normal((rows, count)).astype(np.float32).round(2) * 3)
+    samplers = (
+        (0.8, 40, 0.95, 0.01),
+        (1.0, 0, 0.9, 0.0),
+        (100.0, 0, 1.0, 0.95),
+        (1.0, 3, 1.0, 0.0),
+        (1.5, 0, 1.0, 0.0),
+    )
+    how = []
+    for i in range(rows):
+        temp, top_k, top_p, min_p = samplers[i % len(samplers)]
+        own = draw_words(temp, top_k, top_p, min_p, i, int(rng.integers(1000))) if i % 3 != 2 else GREEDY
+        recent = min(words - WORDS - 2, RECENT * (1 + i % 2))
+        if words > WORDS:  # the likeliest are among the recent tokens
+            own = np.concatenate((own, repeat_words(1.3, np.arange(count)[::-7][:recent])))
+        how.append(own)
+    made = rows_of_words(how)
+    return {"x": x, "how": np.pad(made, ((0, 0), (0, words - made.shape[1])), constant_values=-1)}
+
+
+def resources(a: Args, limits: Limits) -> dict[str, Resource]:
+    return {"list": Resource(8 * prod(a["x"])), "lowered": Resource(4 * prod(a["x"]))}
+
+
+def _case(rows: int, count: int, *live: int) -> Case:
+    most = WORDS + 2 + 2 * RECENT
+    sizes = [(n, words) for n in (rows, *live) for words in (most, most - RECENT, WORDS)][1:]
+    small = tuple({"x": (n, count), "how": (n, words)} for n, words in sizes)
+    return Case({"x": (rows, count), "how": (rows, most)}, {}, small, {"how": "int32", "out": "int32"})
+
+
+@op(
+    "wr.pick_rows",
+    "x how/int32 -> out/int32",
+    reference=reference,
+    resources=resources,
+    make=make,
+    cases=(_case(7, 509, 1, 5), _case(2, 7, 1), _case(5, 9001, 3)),
+)
+def pick_rows(a: Args, limits: Limits) -> Plan:
+    x, how = a["x"], a["how"]
+    need(
+        len(x) == len(how) == 2 and x[0] == how[0], f"x has dims {list(x)}, how {list(how)}: a row of how per row of x"
+    )
+    rows, count = x
+    draw, recent = parts_of(how[1])
+    need(
+        how[1] == draw + (recent + 2 if recent else 0) and draw == WORDS,
+        f"how has dims {list(how)}, a choice takes {WORDS} words, and 2 + {RECENT}n for repeats",
+    )
+    if not rows:
+        return Plan(((0,),), (), "empty")
+    need(0 < count < 1 << 24, f"x has {count} columns, ids have 24 bits")
+    params = (("rows", rows), ("count", count), ("words", how[1]))
+    grid, lanes = fold(rows, limits), ("WG", limits.profile.workgroup)
+    lower = Step("pick_rows_lower", params, grid, (lanes, ("DRAW", WORDS)), work=(8 * prod(x), 0))
+    rename = (("x", "lowered"),) if recent else ()
+    pick = Step("pick_rows", params, grid, (lanes,), rename=rename, work=(4 * prod(x), 0))
+    return Plan(((rows,),), (lower, pick) if recent else (pick,), "repeat" if recent else "rows")

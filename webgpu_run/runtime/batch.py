@@ -1,0 +1,115 @@
+"""A batch of sequences on a device: one graph runs tokens of all of them, each with its own position and KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import ShapeError, UnsupportedError
+from ..gpu.callstats import CallStats
+from ..gpu.executor import Executor
+from ..gpu.residency import ProgressCallback
+from ..graph import budget
+from ..graph.boundary import graph_errors
+from ..graph.lower import planned_batch
+from ..graph.planner import Engine
+from ..ops.pick_rows import rows_of_words
+from ..shapes import Array
+from .model import Model
+
+MAX_ROWS = 64  # per call, if the batch has no more sequences
+LEAST_ROWS = 2  # a single row has kernels of its own, which round differently
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A token of a sequence. The first `shared` positions of its text, a multiple of 8, are in the cache of `source`.
+
+    `words` are a sampler's words if the token after this one is wanted.
+    """
+
+    token: int
+    sequence: int
+    position: int
+    source: int = 0
+    shared: int = 0
+    words: Array | None = None
+
+
+class Batch:
+    """The model of `sequences` sequences. It uses the weights that the model has on the device."""
+
+    def __init__(self, model: Model, sequences: int, progress: ProgressCallback | None = None) -> None:
+        self.model, self.device, self.sequences = model, model.device, sequences
+        engine = plan(model, sequences)
+        with graph_errors(f"{model.method.name!r}"), self.device.lock:
+            budget.check([engine], self.device.limits, self.device.max_buffer, is_loaded=True)
+            uploads = model.runners[0].executor.resident.uploads
+            self.executor = Executor(engine, self.device, progress, uploads)
+        self.engine = engine
+        graph = engine.graph
+        self.most_rows = graph.tensors[graph.input_ids[0]].max_dims[1]
+        self.context = min(b.high for p in engine.plans for b in p.bounds) + 1
+        (self._vocab,) = set(model.tables.values()) or {2**31 - 1}
+        self._ids = graph.nodes[-1].outs[0]
+        self._logits = graph.output_ids[0]
+
+    @property
+    def cache_nbytes(self) -> int:
+        """Bytes of the KV caches of all sequences."""
+        return self.executor.resident.state_nbytes
+
+    def run(self, rows: Sequence[Row], *, logits: bool = False) -> tuple[list[int], Array | None, CallStats]:
+        """Run these rows in one call. Returns the ids of the wanted tokens, in the order of the rows.
+
+        With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit,
+        whatever other rows there are.
+        """
+        self._check(rows)
+        wanted = [i for i, row in enumerate(rows) if row.words is not None]
+        words = [row.words for row in rows if row.words is not None]
+        count = len(wanted)
+        if count:
+            missing = min(LEAST_ROWS, self.sequences) - count
+            wanted, words = wanted + wanted[:1] * missing, words + words[:1] * missing
+        # A repeated row writes the same keys and values once more.
+        rows = [*rows, *[rows[-1]] * (LEAST_ROWS - len(rows))]
+        places = [(row.sequence, row.position, row.source, row.shared) for row in rows]
+        inputs = [
+            np.asarray([[row.token for row in rows]], np.int32),
+            np.asarray([max(row.position for row in rows)], np.int32),
+            np.asarray(places, np.int32),
+            np.asarray(wanted, np.int32),
+            rows_of_words(words),
+        ]
+        self.device.check()
+        stats = CallStats()
+        with self.device.lock, graph_errors(f"{self.model.method.name!r}"):
+            self.executor.make_ready(inputs, stats)
+            self.executor.readbacks = (self._ids, self._logits) if logits else (self._ids,)
+            ids, *more = self.executor.collect(self.executor.submit(stats), stats)
+        chosen: list[int] = ids.reshape(-1)[:count].tolist()
+        return chosen, more[0][:count] if more else None, stats
+
+    def _check(self, rows: Sequence[Row]) -> None:
+        if not 0 < len(rows) <= self.most_rows:
+            raise ShapeError(f"{len(rows)} rows, a call of this batch takes 1 to {self.most_rows}")
+        for row in rows:
+            if not 0 <= row.token < self._vocab:
+                raise ShapeError(f"token id {row.token} is outside the model's vocabulary of {self._vocab}")
+            if not (0 <= row.sequence < self.sequences and 0 <= row.source < self.sequences):
+                raise ShapeError(f"sequence {max(row.sequence, row.source)}, the batch has {self.sequences}")
+            if not 0 <= row.position < self.context:
+                raise ShapeError(f"position {row.position} is outside the context of {self.context}")
+            if row.shared % 8 or not 0 <= row.shared <= row.position:
+                raise ShapeError(f"{row.shared} shared positions before position {row.position}")
+
+
+def plan(model: Model, sequences: int) -> Engine:
+    """The planned graph of a batch; UnsupportedError if the model does not have the form for it."""
+    if not model.chooses:
+        raise UnsupportedError("it is not a single delegate with a KV cache")
+    limits = replace(model.device.limits, steady=True)
+    return planned_batch(model.method.delegates[0], limits, sequences, max(MAX_ROWS, sequences))

@@ -1,0 +1,211 @@
+// The next token of each row of logits, exactly as ops/choice.py chooses it; one workgroup per row. A row whose top-k is 0
+// takes the largest logit. A draw counts the logits in 256 bins by the upper 8 of the 24 bits of their distance from the
+// largest. Where top-k, top-p or the draw ends in a bin, that bin's logits are listed, and a search over the next 8 bits
+// at a time, of the distance and then of the id, leaves one logit.
+struct Params { rows: u32, count: u32, words: u32 }
+struct Sum { count: u32, low: u32, high: u32 }  // of logits, and their weight in two words
+struct Best { key: u32, index: u32 }
+struct Narrowed { before: Sum, at: u32 }
+struct Place { id: u32, upto: Sum }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> t_x: array<f32>;
+@group(0) @binding(2) var<storage, read> t_how: array<u32>;
+@group(0) @binding(3) var<storage, read_write> t_list: array<vec2<u32>>;
+@group(0) @binding(4) var<storage, read_write> t_out: array<i32>;
+
+const FAR: u32 = 16777215u;
+const BINS: u32 = 256u;
+const NEVER: u32 = 8388607u;  // the key of -infinity
+const NOTHING: i32 = 0x7fffffff;
+
+var<workgroup> best: array<Best, WG>;
+var<workgroup> counts: array<atomic<u32>, BINS>;
+var<workgroup> lows: array<atomic<u32>, BINS>;
+var<workgroup> highs: array<atomic<u32>, BINS>;
+var<workgroup> upto: array<Sum, BINS>;  // sums of the 256 bins, each with all before it
+var<workgroup> listed: atomic<u32>;
+var<workgroup> narrowed: Narrowed;
+
+// Floats as integers in the same order: both zeros are equal, NaN is above infinity.
+fn ordered(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0xffffffffu; }
+  return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
+}
+
+fn value_of(key: u32) -> f32 { return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u)); }
+
+// The difference and the product are rounded one by one: abs() keeps compilers from fusing them.
+fn steps_of(x: f32, top: f32, scale: f32) -> u32 { return min(u32(min(abs(top - x) * scale, f32(FAR))), FAR); }
+
+fn scaled(a: u32, x: u32) -> u32 { return (a >> 16u) * x + (((a & 0xffffu) * x) >> 16u); }
+
+fn weight_of(t: u32) -> u32 {
+  let x = (t >> 3u) & 0xffffu;
+  var made = 20066583u - scaled(2155280u, x);
+  made = 118988976u - scaled(made, x);
+  made = 515857119u - scaled(made, x);
+  made = 1488521729u - scaled(made, x);
+  made = 0x80000000u - scaled(made, x);
+  return (made + ((1u << (t >> 19u)) >> 1u)) >> (t >> 19u);
+}
+
+fn plus(a: Sum, b: Sum) -> Sum {
+  let low = a.low + b.low;
+  return Sum(a.count + b.count, low, a.high + b.high + select(0u, 1u, low < a.low));
+}
+
+fn less(a: Sum, b: Sum) -> bool { return a.high < b.high || (a.high == b.high && a.low < b.low); }
+
+fn product(a: u32, b: u32) -> vec2<u32> {
+  let low = (a & 0xffffu) * (b & 0xffffu);
+  let one = (a & 0xffffu) * (b >> 16u);
+  let two = (a >> 16u) * (b & 0xffffu);
+  let middle = (low >> 16u) + (one & 0xffffu) + (two & 0xffffu);
+  return vec2((low & 0xffffu) | (middle << 16u), (a >> 16u) * (b >> 16u) + (one >> 16u) + (two >> 16u) + (middle >> 16u));
+}
+
+// sum * share / 2^32.
+fn share_of(sum: Sum, share: u32) -> Sum {
+  let high = product(sum.high, share);
+  return plus(Sum(0u, product(sum.low, share).y, 0u), Sum(0u, high.x, high.y));
+}
+
+fn reaches(sum: Sum, goal: Sum, counted: bool) -> bool { return select(!less(sum, goal), sum.count >= goal.count, counted); }
+
+fn clear(lane: u32) {
+  workgroupBarrier();
+  for (var i = lane; i < BINS; i += WG) {
+    atomicStore(&counts[i], 0u);
+    atomicStore(&lows[i], 0u);
+    atomicStore(&highs[i], 0u);
+  }
+  if (lane == 0u) { atomicStore(&listed, 0u); }
+  workgroupBarrier();
+}
+
+fn add(at: u32, t: u32) {
+  let weight = weight_of(t);
+  atomicAdd(&counts[at], 1u);
+  if (atomicAdd(&lows[at], weight) + weight < weight) { atomicAdd(&highs[at], 1u); }
+}
+
+fn bin(at: u32) -> Sum { return Sum(atomicLoad(&counts[at]), atomicLoad(&lows[at]), atomicLoad(&highs[at])); }
+
+fn before_bin(at: u32) -> Sum {
+  if (at == 0u) { return Sum(0u, 0u, 0u); }
+  return upto[at - 1u];
+}
+
+// The first logit that reaches the goal together with all before it.
+fn find(goal: Sum, counted: bool, first: u32, top: f32, scale: f32, lane: u32) -> Place {
+  clear(lane);
+  if (lane == 0u) {
+    var at = 0u;
+    while (at < BINS - 1u && !reaches(upto[at], goal, counted)) { at++; }
+    narrowed = Narrowed(before_bin(at), at);
+  }
+  var found = workgroupUniformLoad(&narrowed);
+  var key = vec2(found.at, 0u);
+  for (var i = lane; i < params.count; i += WG) {
+    let t = steps_of(t_x[first + i], top, scale);
+    if (t >> 16u == key.x && t < FAR) { t_list[first + atomicAdd(&listed, 1u)] = vec2(t, i); }
+  }
+  storageBarrier();
+  workgroupBarrier();
+  let items = min(atomicLoad(&listed), params.count);
+  for (var digit = 0u; digit < 5u; digit++) {
+    let of_id = digit > 1u;
+    let shift = 8u * (select(1u, 4u, of_id) - digit);
+    clear(lane);
+    for (var i = lane; i < items; i += WG) {
+      let item = t_list[first + i];
+      let word = select(item.x, item.y, of_id);
+      if (word >> (shift + 8u) == select(key.x, key.y, of_id) && (!of_id || item.x == key.x)) {
+        add((word >> shift) & 255u, item.x);
+      }
+    }
+    workgroupBarrier();
+    if (lane == 0u) {
+      var at = 0u;
+      var before = found.before;
+      while (at < BINS - 1u && !reaches(plus(before, bin(at)), goal, counted)) {
+        before = plus(before, bin(at));
+        at++;
+      }
+      narrowed = Narrowed(before, at);
+    }
+    found = workgroupUniformLoad(&narrowed);
+    key = select(vec2(256u * key.x + found.at, 0u), vec2(key.x, 256u * key.y + found.at), of_id);
+  }
+  return Place(key.y, plus(found.before, Sum(1u, weight_of(key.x), 0u)));
+}
+
+// include: row_grid
+fn run(row: u32, lane: u32) {
+  if (row >= params.rows) { return; }
+  let first = row * params.count;
+  let how = row * params.words;
+  var own = Best(0u, 0xffffffffu);
+  for (var i = lane; i < params.count; i += WG) {
+    let key = ordered(t_x[first + i]);
+    if (key > own.key) { own = Best(key, i); }
+  }
+  best[lane] = own;
+  workgroupBarrier();
+  for (var half = WG / 2u; half > 0u; half /= 2u) {
+    if (lane < half) {
+      let a = best[lane];
+      let b = best[lane + half];
+      if (b.key > a.key || (b.key == a.key && b.index < a.index)) { best[lane] = b; }
+    }
+    workgroupBarrier();
+  }
+  let largest = workgroupUniformLoad(&best[0]);
+  let is_finite = largest.key > NEVER && largest.key < 0xff800000u;
+  let top_k = t_how[how + 2u];
+  if (top_k == 0u || !is_finite) {
+    if (lane == 0u) { t_out[row] = select(NOTHING, i32(largest.index), is_finite); }
+    return;
+  }
+  let top = value_of(largest.key);
+  let scale = bitcast<f32>(t_how[how]);
+  let last = t_how[how + 1u];
+  let top_p = t_how[how + 3u];
+  clear(lane);
+  for (var i = lane; i < params.count; i += WG) {
+    let t = steps_of(t_x[first + i], top, scale);
+    if (t < FAR) { add(t >> 16u, t); }
+  }
+  workgroupBarrier();
+  if (lane == 0u) {
+    var sum = Sum(0u, 0u, 0u);
+    for (var i = 0u; i < BINS; i++) {
+      sum = plus(sum, bin(i));
+      upto[i] = sum;
+    }
+  }
+  workgroupBarrier();
+  var left = workgroupUniformLoad(&upto[BINS - 1u]);
+  if (top_k < left.count) { left = find(Sum(top_k, 0u, 0u), true, first, top, scale, lane).upto; }
+  if (top_p < 0x80000000u) {  // the weight to reach is top-p's share (of 2^31) of what is left, at least 1
+    let goal = share_of(Sum(0u, left.low << 1u, (left.high << 1u) | (left.low >> 31u)), top_p);
+    let reach = Sum(0u, max(goal.low, select(0u, 1u, goal.high == 0u)), goal.high);
+    left = find(reach, false, first, top, scale, lane).upto;
+  }
+  if (last < FAR - 1u) {  // min-p
+    clear(lane);
+    for (var i = lane; i < params.count; i += WG) {
+      let t = steps_of(t_x[first + i], top, scale);
+      if (t >> 16u == last >> 16u && t <= last) { add(0u, t); }
+    }
+    workgroupBarrier();
+    let kept = plus(before_bin(last >> 16u), bin(0u));
+    if (less(kept, left)) { left = kept; }
+  }
+  // More than the draw's share (of 2^32) of the weight that is left.
+  let goal = plus(share_of(left, t_how[how + 4u]), Sum(0u, 1u, 0u));
+  let drawn = find(goal, false, first, top, scale, lane);
+  if (lane == 0u) { t_out[row] = i32(drawn.id); }
+}
