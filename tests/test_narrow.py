@@ -58,6 +58,9 @@ def test_timings_keep_their_numbers_whole(columns: int) -> None:
     table = [line for line in result.err.splitlines() if re.match(r"(linear|attention|embedding|pick)\S* ", line)]
     assert len(table) > 8
     assert all(re.search(r"  [\d,]+\.\d  +\d+\.\d%", line) and len(line) <= columns for line in table)
+    assert "linear_q4gsw · gemv+add " in result.err
+    kernels = [line for line in result.err.splitlines() if re.fullmatch(r"  [a-z_]\w+", line)]
+    assert len(kernels) == len(table)
 
 
 def test_parts_are_split_between_them_only() -> None:

@@ -15,6 +15,7 @@ from ..console import outfile
 from ..console.early import INTERRUPTED
 from ..console.interrupt import Interrupts
 from ..console.journal import Journal
+from ..console.narrow import print_line
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
 from ..errors import RunError, UsageError
@@ -199,7 +200,7 @@ class _Run:
             totals = {"schema": 1, "model": settings.model, "load_ms": round(clock.total_ns / 1e6, 3)}
             print(json.dumps(totals | tally.as_dict()), file=sys.stderr, flush=True)
         elif settings.stats == "line" and not settings.quiet:
-            stderr_console().print(f"load {clock.total_ns / 1e6:,.0f} ms · {tally.line()}", soft_wrap=True)
+            print_line(stderr_console(), f"load {clock.total_ns / 1e6:,.0f} ms · {tally.line()}")
 
 
 def _check(settings: Settings) -> None:

@@ -169,6 +169,12 @@ def _table(phase: Phase, by: str, width: int) -> Any:
     if by == "layer":  # a layer has no kernel, shape and grid of its own
         heads, rows = [heads[0], *heads[4:]], [[row[0], *row[4:]] for row in rows]
     kept = fitting(heads, rows, width, DROPPED)
+    if by != "layer" and 1 not in kept:  # without their kernels, rows of one op look alike: each gets a second line
+        names = [row[1].partition(" · ") for row in rows]
+        first = [f"{row[0]} · {route}\n  {kernel}" for row, (kernel, _, route) in zip(rows, names, strict=True)]
+        heads, rows = [label, *heads[2:]], [[name, *row[2:]] for name, row in zip(first, rows, strict=True)]
+        lines = [[line, *row[1:]] for row in rows for line in row[0].split("\n")]
+        kept = fitting(heads, lines, width, DROPPED)
     for i in kept:
         is_text = heads[i] in (label, *styles)
         justify: Any = "left" if is_text else "right"
