@@ -35,7 +35,7 @@ def attention(a: Args, limits: Limits) -> tuple[str, list[dict[str, Any]], Reach
         layer = {"LAYER_ROWS": held * sequences, "CACHE": "rgba16float" if half else "rgba32float"}
         share = each if each <= 4 else 1
         store = ("rows_store_texture", stored, (*spread(up(2 * quads, 8), limits), 1))
-        attend = ("rows_attend_texture", {"pos_slot": slot, "scale": scale}, (heads // share, rows, 1))
+        attend = ("sdpa_batch_texture", {"pos_slot": slot, "scale": scale}, (heads // share, rows, 1))
         consts = [{"WG": 8, **shape, **layer, "HELD": HALVES if half else "v"}, {**shape, **layer, "SHARE": share}]
         return (
             "texture",
@@ -49,7 +49,7 @@ def attention(a: Args, limits: Limits) -> tuple[str, list[dict[str, Any]], Reach
     cell = packed if half else {"CELL": "vec4<f32>", "HELD": "v"}
     store = ("rows_store", stored, (*spread(up(2 * quads, 64), limits), 1))
     params = {"rows": rows, "pos_slot": slot, "scale": scale}
-    attend = ("rows_attend", params, (*spread(rows * heads // share, limits), 1))
+    attend = ("sdpa_batch", params, (*spread(rows * heads // share, limits), 1))
     consts = [{"WG": 64, **shape, **cell}, {**shape, "SHARE": share, "WG": lanes, "CELL": cell["CELL"], "WIDE": wide}]
     return "buffer", [_step(*s, c) for s, c in zip((store, attend), consts, strict=True)], None
 

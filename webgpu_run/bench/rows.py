@@ -58,6 +58,8 @@ def model_row(
         "tokens": trial.tokens,
         "generate": trial.generate,
         "depth": trial.depth,
+        "batch": trial.batch,
+        "per_sequence": _round(statistics.fmean(rates) / trial.batch) if trial.batch else None,
         "unit": "t/s",
         "better": "higher",
         **summary(rates),

@@ -46,7 +46,12 @@ class Variant:
 
     def rows(self, roof: roofline.Roofline | None) -> list[Row]:
         """The rows of the trials that have run."""
-        return [model_row(m, self.shared, self.settings, roof, self.gpu_bytes) for m in self.measured if m.samples]
+        batch_bytes = self.bench.batch_bytes if self.bench else 0
+        return [
+            model_row(m, self.shared, self.settings, roof, self.gpu_bytes + batch_bytes * (m.trial.batch > 1))
+            for m in self.measured
+            if m.samples
+        ]
 
 
 def run_model(
@@ -58,6 +63,7 @@ def run_model(
     seq_lens: tuple[int, ...] | None,
     decode: tuple[int, ...] | None,
     both: tuple[tuple[int, int], ...],
+    batch: tuple[int, ...],
     depth: tuple[int, ...],
     repeat: int | None,
     budget: float,
@@ -85,10 +91,10 @@ def run_model(
             outfile.check_target(path, [*(p.path for p in programs), *data, *([text] if text else [])], flag)
     only_both = both and seq_lens is None and decode is None
     lens = () if only_both else SEQ_LENS if seq_lens is None else seq_lens
-    todo = trials(lens, () if only_both else DECODES if decode is None else decode, depth or (0,), both)
+    todo = trials(lens, () if only_both else DECODES if decode is None else decode, depth or (0,), both, batch)
     if not todo:
         raise UsageError("nothing to measure: neither prompt lengths (-p) nor tokens to generate (-n)")
-    asked = [t for t in todo if t.generate or (decode if t.decode else seq_lens) is not None]
+    asked = [t for t in todo if t.generate or t.batch or (decode if t.decode else seq_lens) is not None]
     for program in programs:
         check_method(program.method(method))
         LengthLimits.of(program, program.method(method)).check(todo, asked)
@@ -118,7 +124,8 @@ def run_model(
             )
             variant.gpu_bytes = loaded.device.allocated - before
             prompt = prompts[programs.index(variant.program)]
-            variant.bench = Bench(loaded, variant.reach, chunk=chunk, text=prompt)
+            sequences = max(batch, default=0)
+            variant.bench = Bench(loaded, variant.reach, chunk=chunk, text=prompt, sequences=sequences)
             variant.shared = facts(opened, variant.program)
             variant.settings = {
                 "warmup": warmup,
@@ -135,7 +142,7 @@ def run_model(
         steps = list(_alternating(variants))
         rows: list[Row] = []
         try:
-            hidden = [c for c, hide in (("% roof", roof is None), ("kv", kv == ("f32",))) if hide]
+            hidden = [c for c, hide in (("% roof", roof is None), ("kv", kv == ("f32",)), ("each", not batch)) if hide]
             known = [{**v.shared, "settings": v.settings, "test": t.label} for v in variants for t in v.todo]
             with sinks(form, out, MODEL.without(*hidden), known) as table:
                 for number in rounds(repeat, budget):

@@ -12,7 +12,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from ..graph.graph import Graph
 from ..graph.planner import Engine
 from ..llm.session import Interface
 from ..ops.choice import GREEDY
+from ..runtime.batch import Batch
+from ..runtime.batch import Row as BatchRow
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
 from ..shapes import Array
@@ -37,26 +39,39 @@ SETTLE = 2  # decode steps that bring the model back to the shapes of decode
 class Trial:
     """One row: prefill or decode of `tokens` tokens, with `depth` tokens in the cache before.
 
-    A prefill with `generate` is followed by a decode of that many tokens, and the time is that of both.
+    A prefill with `generate` is followed by a decode of that many tokens, and the time is that of both. With `batch`,
+    that many sequences are decoded at the same time, each for `tokens` tokens.
     """
 
     decode: bool
     tokens: int
     depth: int = 0
     generate: int = 0
+    batch: int = 0
 
     @property
     def label(self) -> str:
-        more = f"+tg{self.generate}" if self.generate else ""
+        more = f"+tg{self.generate}" if self.generate else f" b{self.batch}" if self.batch else ""
         return f"{'tg' if self.decode else 'pp'}{self.tokens}{more}" + (f" @ d{self.depth}" if self.depth else "")
 
     @property
     def phase(self) -> str:
+        if self.batch:
+            return "batch"
         return "decode" if self.decode else "both" if self.generate else "prefill"
+
+    @property
+    def total(self) -> int:
+        """Tokens of all sequences."""
+        return (self.tokens + self.generate) * max(1, self.batch)
 
 
 def trials(
-    seq_lens: Sequence[int], decodes: Sequence[int], depths: Sequence[int], both: Sequence[tuple[int, int]] = ()
+    seq_lens: Sequence[int],
+    decodes: Sequence[int],
+    depths: Sequence[int],
+    both: Sequence[tuple[int, int]] = (),
+    batches: Sequence[int] = (),
 ) -> list[Trial]:
     """The cross product, sorted by depth, so that the cache is filled once for each depth."""
     return [
@@ -65,6 +80,7 @@ def trials(
         for trial in (
             *(Trial(False, n, depth) for n in seq_lens if n),
             *(Trial(True, n, depth) for n in decodes if n),
+            *(Trial(True, n, depth, batch=count) for n in decodes if n for count in batches),
             *(Trial(False, n, depth, generate) for n, generate in both),
         )
     ]
@@ -173,7 +189,7 @@ class Measured:
     @property
     def rates(self) -> list[float]:
         """Tokens per second."""
-        return [(self.trial.tokens + self.trial.generate) / s.wall * 1e9 for s in self.samples]
+        return [self.trial.total / s.wall * 1e9 for s in self.samples]
 
     @property
     def latencies(self) -> list[float]:
@@ -202,13 +218,25 @@ class Bench:
     """Runs trials on a loaded model."""
 
     def __init__(
-        self, model: Model, reach: LengthLimits, *, chunk: int | None = None, text: Sequence[int] = ()
+        self,
+        model: Model,
+        reach: LengthLimits,
+        *,
+        chunk: int | None = None,
+        text: Sequence[int] = (),
+        sequences: int = 0,
     ) -> None:
-        """`text` are the tokens of prompts, repeated as needed; without it they are pseudo-random."""
+        """`text` are the tokens of prompts, repeated as needed; without it they are pseudo-random.
+
+        `sequences` is the largest batch of a trial.
+        """
         self.model, self.reach, self.text = model, reach, text
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
         self._decoder = Decoder(model)
+        before = model.device.allocated
+        self._batch = Batch(model, sequences) if sequences > 1 else None
+        self.batch_bytes = model.device.allocated - before
 
     def run_round(self, measured: Measured, warmup: int) -> None:
         """Add one round to a trial: warm-up, a sample, and in some rounds GPU times."""
@@ -219,7 +247,7 @@ class Bench:
             measured.first_ns = measured.first_ns or sample.wall
         if not first and warmup:
             if trial.decode:
-                self._decode(Trial(True, min(trial.tokens, SETTLE), trial.depth))
+                self._once(replace(trial, tokens=min(trial.tokens, SETTLE)))
             elif not trial.generate:
                 self._prompt(measured)
         measured.samples.append(self._once(trial))
@@ -232,6 +260,8 @@ class Bench:
             self._timed(measured)
 
     def _once(self, trial: Trial) -> Sample:
+        if trial.batch > 1:
+            return self._decode_batch(trial)
         if trial.decode:
             return self._decode(trial)
         prefill = self._prefill(trial.tokens, trial.depth)
@@ -303,6 +333,27 @@ class Bench:
         self._filled = max(self._filled, position + trial.tokens)
         return _sample(arrivals[-1] - arrivals[0], stats, tuple(shares) or gaps, gaps)
 
+    def _decode_batch(self, trial: Trial) -> Sample:
+        """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed."""
+        assert self._batch
+        stats, arrivals = list[CallStats](), [time.perf_counter_ns()]
+        tokens = self._ids(trial.depth, trial.depth + trial.batch)
+        for i in range(trial.tokens):
+            rows = [BatchRow(token, k, trial.depth + i, words=GREEDY) for k, token in enumerate(tokens)]
+            tokens, _, of_call = self._batch.run(rows)
+            stats.append(of_call)
+            arrivals.append(time.perf_counter_ns())
+        gaps = tuple(b - a for a, b in itertools.pairwise(arrivals))
+        return _sample(arrivals[-1] - arrivals[0], stats, gaps, gaps)
+
+    def _timed_batch(self, trial: Trial, position: int) -> tuple[CallStats, list[tuple[int, int]]]:
+        """One step of a batch with timestamps, and the work of its dispatches."""
+        assert self._batch
+        tokens = self._ids(position, position + trial.batch)
+        rows = [BatchRow(token, k, position, words=GREEDY) for k, token in enumerate(tokens)]
+        stats = self._batch.run(rows, timed=True)[2]
+        return stats, [c.step.work for c in self._batch.executor.commands()]
+
     def _logits(self, ids: Sequence[int], position: int, *, timed: bool = False) -> Array:
         """The logits of the last token."""
         positions = Interface.of(self.model.method, self.model.metadata).positions(position, len(ids))
@@ -332,9 +383,12 @@ class Bench:
                 calls = list(self._calls(trial.tokens, trial.depth))
             gpu_ns, works, working_set = 0, list[tuple[int, int]](), 0
             for ids, at in calls:
-                stats = self._call(ids, at)
+                if trial.batch > 1:
+                    stats, of_call = self._timed_batch(trial, at)
+                else:
+                    stats = self._call(ids, at)
+                    of_call = [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
                 gpu_ns += stats.gpu_ns
-                of_call = [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
                 working_set = max(working_set, sum(nbytes for nbytes, _ in of_call))
                 works += of_call
                 for d in stats.timed:

@@ -94,6 +94,8 @@ How to read a row:
   pp512           prefill of 512 tokens; @ d256: with 256 tokens in the cache
   tg32            32 tokens generated one by one, chosen on the device
   pp64+tg32       both, one after the other (-pg 64,32)
+  tg32 b8         32 tokens of each of 8 sequences at the same time (--batch 8):
+                  t/s counts the tokens of all, each those of one sequence
   t/s             tokens per second, mean ± standard deviation of the rounds
   95%             half the width of the mean's 95% interval, which allows for a
                   machine that is slower for a while
@@ -117,6 +119,10 @@ How to read a row:
 @click.option(
     "-pg", "--both", type=Pair(), multiple=True, metavar="P,N",
     help="A prompt of P tokens and then N generated ones, end to end; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--batch", type=Lengths(), default=(), metavar="LIST",
+    help="Also decode this many sequences at the same time, 1,2,4,8,16 for example.",
 )  # fmt: skip
 @click.option("-d", "--depth", type=Lengths(0), default="0", metavar="LIST", help="Tokens already in the KV cache.")
 @click.option(

@@ -213,8 +213,8 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None) -> BatchRun |
                 raise
             problem, most = str(error), most // 2
             continue
-        count = measured(batch, most) if parallel is None and len(jobs) > most else most
-        return BatchRun(llm, batch, jobs, count)
+        most = min(most, batch.most_rows)
+        return BatchRun(llm, batch, jobs, measured(batch, most) if parallel is None and len(jobs) > most else most)
     return problem
 
 

@@ -18,7 +18,7 @@ from .plan import Bound, Plan, Reach, Step, fold, need, unsupported
 from .spec import Args, Case, Resource, op
 from .wgsl import Consts
 
-MAX_CELLS = 4  # of the result per invocation of rows_attend.wgsl
+MAX_CELLS = 4  # of the result per invocation of sdpa_batch.wgsl
 
 
 def _turned(a: Args, t: Mapping[str, Array], name: str) -> Array:
@@ -158,7 +158,7 @@ def attention_rows(a: Args, limits: Limits) -> Plan:
     if is_texture:
         share = heads // kv if heads // kv <= 4 else 1
         consts = (*shape, ("SHARE", share), *layer)
-        attend = Step("rows_attend_texture", (slot, scale), (heads // share, q[1], 1), consts, rename=rename, work=work)
+        attend = Step("sdpa_batch_texture", (slot, scale), (heads // share, q[1], 1), consts, rename=rename, work=work)
         reach = Reach("pos", 1, 8 * layer_blocks(a, limits))
         return Plan((q,), (store, attend), "texture", bounds, reach=reach)
     nbytes = resources(a, limits)["kc"].nbytes
@@ -170,7 +170,7 @@ def attention_rows(a: Args, limits: Limits) -> Plan:
     cells = dict(sdpa.cell_consts(dim, limits))
     consts = (*shape, ("SHARE", share), ("WG", lanes), ("CELL", cells["CELL"]), ("WIDE", cells["WIDE"]))
     grid = fold(q[1] * heads // share, limits, f"{q[1]} rows of {heads} heads")
-    attend = Step("rows_attend", (("rows", q[1]), slot, scale), grid, consts, rename=rename, work=work)
+    attend = Step("sdpa_batch", (("rows", q[1]), slot, scale), grid, consts, rename=rename, work=work)
     return Plan((q,), (store, attend), "buffer", bounds)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import ShapeError, UnsupportedError
-from ..gpu.callstats import CallStats
+from ..gpu.callstats import CallStats, host_clock
 from ..gpu.executor import Executor
 from ..gpu.residency import ProgressCallback
 from ..graph import budget
@@ -61,12 +61,15 @@ class Batch:
         """Bytes of the KV caches of all sequences."""
         return self.executor.resident.state_nbytes
 
-    def run(self, rows: Sequence[Row], *, logits: bool = False) -> tuple[list[int], Array | None, CallStats]:
+    def run(
+        self, rows: Sequence[Row], *, logits: bool = False, timed: bool = False
+    ) -> tuple[list[int], Array | None, CallStats]:
         """Run these rows in one call. Returns the ids of the wanted tokens, in the order of the rows.
 
         With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit,
         whatever other rows there are.
         """
+        start = host_clock()
         self._check(rows)
         wanted = [i for i, row in enumerate(rows) if row.words is not None]
         words = [row.words for row in rows if row.words is not None]
@@ -89,7 +92,8 @@ class Batch:
         with self.device.lock, graph_errors(f"{self.model.method.name!r}"):
             self.executor.make_ready(inputs, stats)
             self.executor.readbacks = (self._ids, self._logits) if logits else (self._ids,)
-            ids, *more = self.executor.collect(self.executor.submit(stats), stats)
+            ids, *more = self.executor.collect(self.executor.submit(stats, timed=timed), stats)
+        stats.host_ns += host_clock() - start
         chosen: list[int] = ids.reshape(-1)[:count].tolist()
         return chosen, more[0][:count] if more else None, stats
 
