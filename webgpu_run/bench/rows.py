@@ -11,6 +11,7 @@ from ..formats.pte import Program
 from ..gpu.device import Device
 from ..gpu.roofline import Roofline
 from . import host
+from .energy import whole
 from .stats import Summary, outliers
 from .tables import SCHEMA, Row
 from .trials import Measured
@@ -83,6 +84,7 @@ def model_row(
         "roofline": _share(measured, roof),
         "gpu_bytes": gpu_bytes,
         "peak_rss_bytes": host.peak_rss(),
+        "energy": _energy(measured),
         "warnings": warnings(trial.label, [s.wall for s in measured.samples]),
         "settings": {"repeat": len(measured.samples), **settings},
     }
@@ -119,6 +121,23 @@ def _attention(measured: Measured) -> float | None:
 def _latency(samples: list[float]) -> Row:
     s = Summary.of(samples)
     return {"mean": _round(s.mean), "median": _round(s.median), "p90": _round(s.p90), "max": _round(s.most)}
+
+
+def _energy(measured: Measured) -> Row | None:
+    """Joules of each round and per token, as far as the machine reports them in all rounds."""
+    rounds = measured.joules
+    names = [name for name in (rounds[0] if rounds else ()) if all(name in one for one in rounds)]
+    joules = [whole({name: one[name] for name in names}) for one in rounds]
+    totals = [j for j in joules if j is not None]
+    if not totals:
+        return None
+    tokens = measured.trial.tokens + measured.trial.generate
+    return {
+        "by": names,
+        "joules": [_round(j) for j in totals],
+        "joules_by": {name: [_round(one[name]) for one in rounds] for name in names},
+        "j_per_token": _round(sum(totals) / len(totals) / tokens),
+    }
 
 
 def _share(measured: Measured, roof: Roofline | None) -> Row | None:

@@ -27,6 +27,7 @@ from ..ops.choice import GREEDY
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
 from ..shapes import Array
+from .energy import Meter, used
 
 MIN_ROUNDS, MAX_ROUNDS = 5, 30  # if their number is not given
 TIMED_STEPS = 4  # decode steps per round that are also timed on the GPU
@@ -163,6 +164,7 @@ class Measured:
     samples: list[Sample] = field(default_factory=list)  # one per round, in the order of time
     first_ns: int = 0  # the first run, which plans and compiles
     ttft_ns: list[int] = field(default_factory=list)  # prefills that follow a decode step, as a second prompt would
+    joules: list[dict[str, float]] = field(default_factory=list)  # of each sample, by what reports them
     gpu_ns: list[int] = field(default_factory=list)
     ops: dict[tuple[str, str, str], OpTime] = field(default_factory=dict)
     works: list[tuple[int, int]] = field(default_factory=list)
@@ -202,10 +204,16 @@ class Bench:
     """Runs trials on a loaded model."""
 
     def __init__(
-        self, model: Model, reach: LengthLimits, *, chunk: int | None = None, text: Sequence[int] = ()
+        self,
+        model: Model,
+        reach: LengthLimits,
+        *,
+        chunk: int | None = None,
+        text: Sequence[int] = (),
+        meter: Meter | None = None,
     ) -> None:
         """`text` are the tokens of prompts, repeated as needed; without it they are pseudo-random."""
-        self.model, self.reach, self.text = model, reach, text
+        self.model, self.reach, self.text, self.meter = model, reach, text, meter
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
         self._decoder = Decoder(model)
@@ -222,7 +230,10 @@ class Bench:
                 self._decode(Trial(True, min(trial.tokens, SETTLE), trial.depth))
             elif not trial.generate:
                 self._prompt(measured)
+        before = self.meter.read() if self.meter else {}
         measured.samples.append(self._once(trial))
+        if self.meter:
+            measured.joules.append(used(before, self.meter.read()))
         measured.first_ns = measured.first_ns or measured.samples[0].wall
         if first and trial.phase == "prefill":
             self._prompt(measured)
