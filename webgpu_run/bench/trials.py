@@ -145,7 +145,7 @@ class Sample:
 
 @dataclass(slots=True)
 class OpTime:
-    """Time and work of the dispatches of one op with one kernel, over all timed calls."""
+    """Time and work of the dispatches of one op with one kernel, in one timed prefill or step."""
 
     op: str
     kernel: str
@@ -166,7 +166,7 @@ class Measured:
     ttft_ns: list[int] = field(default_factory=list)  # prefills that follow a decode step, as a second prompt would
     joules: list[dict[str, float]] = field(default_factory=list)  # of each sample, by what reports them
     gpu_ns: list[int] = field(default_factory=list)
-    ops: dict[tuple[str, str, str], OpTime] = field(default_factory=dict)
+    ops: list[list[OpTime]] = field(default_factory=list)  # of each of the times in `gpu_ns`
     works: list[tuple[int, int]] = field(default_factory=list)
     working_set: int = 0
     dispatches: int = 0
@@ -193,6 +193,14 @@ class Measured:
     def compile_ms(self) -> float:
         """How much longer the first run took than the others: planning, and compiling kernels that are not cached."""
         return max(0.0, self.first_ns - statistics.median(s.wall for s in self.samples)) / 1e6
+
+    @property
+    def gpu(self) -> tuple[int, list[OpTime]] | None:
+        """Nanoseconds on the GPU and ops of the median timed run; other programs make some runs much slower."""
+        if not self.gpu_ns:
+            return None
+        middle = self.gpu_ns.index(statistics.median_low(self.gpu_ns))
+        return self.gpu_ns[middle], self.ops[middle]
 
     def per(self, name: str) -> float:
         """Mean milliseconds (wall, host or wait) per prefill, or per token."""
@@ -342,6 +350,7 @@ class Bench:
             else:
                 calls = list(self._calls(trial.tokens, trial.depth))
             gpu_ns, works, working_set = 0, list[tuple[int, int]](), 0
+            ops: dict[tuple[str, str, str], OpTime] = {}
             for ids, at in calls:
                 stats = self._call(ids, at)
                 gpu_ns += stats.gpu_ns
@@ -350,13 +359,14 @@ class Bench:
                 works += of_call
                 for d in stats.timed:
                     key = (d.op, d.kernel, d.route)
-                    row = measured.ops.setdefault(key, OpTime(*key))
+                    row = ops.setdefault(key, OpTime(*key))
                     row.count += 1
                     row.gpu_ns += d.gpu_ns
                     row.nbytes += d.work[0]
                     row.flops += d.work[1]
             if stamps:
                 measured.gpu_ns.append(gpu_ns)
+                measured.ops.append(list(ops.values()))
             measured.works, measured.working_set = works, working_set
             measured.dispatches, measured.calls = len(works), len(calls)
 
