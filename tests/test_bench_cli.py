@@ -22,15 +22,17 @@ from typing import Any
 
 import pytest
 
-from webgpu_run.bench.compare import read
+from webgpu_run.bench.compare import pairs, read
 from webgpu_run.bench.op import _shape, find
-from webgpu_run.bench.tables import sinks
+from webgpu_run.bench.page import page as make_page
+from webgpu_run.bench.tables import SCHEMA, sinks
 from webgpu_run.bench.views import MODEL as MODEL_VIEW
 from webgpu_run.console import outfile
 from webgpu_run.errors import FormatError, UnsupportedError
 from webgpu_run.version import __version__
 
 from helpers.command import HERE, Result, execute
+from helpers.result_fields import documented
 
 MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--no-roofline")
@@ -115,6 +117,7 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
             assert sum(op["gpu_us"] for op in row["ops"]) == pytest.approx(row["gpu_ms_per"] * 1e3, rel=0.01)
             assert 0 < row["attention_ms_per"] < row["gpu_ms_per"]
             assert "separate repetitions" in row["gpu_note"]
+        assert {*row} | {"adapter_roofline"} == documented("Every row") | documented("model")
     prefill, decode = rows[1], rows[2]
     assert len(prefill["ttft_samples_ms"]) == 3
     assert prefill["ttft_ms"] > 0
@@ -157,6 +160,10 @@ def test_report_is_one_page_that_needs_no_network(run: tuple[Result, Path]) -> N
     assert "@import" not in text
     assert page.tags.count("svg") >= 2
     assert "95%: -" not in text
+    assert "KV cache f32 · chunk 127 · fusion on · tuning on · prompts random · method forward · warm-up 1" in text
+    row = rows_of(run[1] / "a.jsonl")[0]
+    assert "it is above the wall time: pp1." in make_page([{**row, "gpu_ms_per": 2 * row["latency_ms"]["median"]}])
+    assert "above the wall time" not in make_page([{**row, "gpu_ms_per": 0.5 * row["latency_ms"]["median"]}])
     assert "% roof" not in text
     assert json.loads(page.data) == rows_of(run[1] / "a.jsonl")
 
@@ -423,6 +430,17 @@ def test_compare_of_bad_files(run: tuple[Result, Path], tmp_path: Path) -> None:
     assert result.err.startswith("webgpu-bench: error: the files have no test in common")
     assert bench("compare", good, tmp_path / "missing.json").code == 3
     assert bench("compare", good, good, "--fail-over", "lots").code == 2
+
+
+def test_files_of_earlier_versions_are_readable() -> None:
+    """Those in bench/results are of the first schema."""
+    for path in sorted((HERE.parent / "bench" / "results").glob("*.jsonl")):
+        rows, warning = read(str(path))
+        assert warning is None
+        assert all(row["schema"] < SCHEMA for row in rows)
+        assert len(pairs(rows, rows)) == len(rows)
+        if all(row["kind"] == "model" for row in rows):
+            assert make_page(rows).count("<svg") >= 2
 
 
 def test_op() -> None:

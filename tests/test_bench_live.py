@@ -15,6 +15,7 @@ from webgpu_run.bench.stats import Paired
 from webgpu_run.errors import FormatError, UsageError
 
 from helpers.command import HERE, Result, execute
+from helpers.result_fields import documented
 
 MODEL = HERE / "fixtures" / "tiny_dyn.pte"
 
@@ -84,6 +85,8 @@ def test_a_slower_setting_and_the_same_revision(tmp_path: Path) -> None:
     assert result.code == 1
     prefill, decode = (json.loads(line) for line in out.read_text().splitlines())
     assert prefill["verdict"] == "regression"
+    shared = {"schema", "kind", "test", "unit", "model", "device"}
+    assert {*prefill} == shared | documented("comparison")
     assert prefill["ratio"] == pytest.approx(prefill["b"] / prefill["a"])
     assert prefill["live"] == [".", "HEAD --chunk 1"]
     assert (prefill["test"], decode["test"]) == ("pp64", "tg4")

@@ -6,9 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+from webgpu_run.bench.page import load_page
 from webgpu_run.bench.svg import Point, Series, decades, lines
+from webgpu_run.bench.tables import bytes_text
 
 from helpers.command import HERE, Result, execute
+from helpers.result_fields import documented
 
 SMALL, LARGE = HERE / "fixtures" / "tiny_inline.pte", HERE.parent / "webgpu_run" / "bundled" / "model.pte"
 
@@ -24,6 +27,7 @@ def test_rows_by_size_and_a_page(tmp_path: Path) -> None:
     small, large = (json.loads(line) for line in out.read_text().splitlines())
     for row, path in ((small, SMALL), (large, LARGE)):
         assert row["test"] == f"load {path.name}"
+        assert {*row} == documented("Every row") | documented("load")
         assert row["model"]["bytes"] == path.stat().st_size
         assert len(row["samples"]) == len(row["first_samples_ms"]) == 2
         assert 0 < row["base_rss_bytes"] <= row["load_rss_bytes"] <= row["peak_rss_bytes"]
@@ -33,6 +37,10 @@ def test_rows_by_size_and_a_page(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.count("<svg") == 2
     assert "process, peak" in text
+    alone = load_page([small])
+    assert alone.count("<svg") == 2
+    assert all(f">load {i}<" in alone for i in (1, 2))
+    assert f">{bytes_text(small['gpu_bytes'])}<" in alone
     same = execute(sys.executable, "-m", "webgpu_run.cli.bench", "compare", out, out, "--fail-over", "5%")
     assert same.code == 0
     assert sum(same.out.count(verdict) for verdict in ("same", "unclear")) == 2

@@ -43,7 +43,11 @@ def test_two_models_and_two_caches(tmp_path: Path) -> None:
     assert both["samples"][0] == pytest.approx(20 / both["wall_ms"][0] * 1e3, rel=1e-3)
     assert {row["settings"]["models"] for row in rows} == {4}
     page = (tmp_path / "a.html").read_text()
-    assert all(f"{name} {kv} llvmpipe, depth 0" in page for name in ("tiny_dyn", "tiny_tied") for kv in ("f32", "f16"))
+    variants = [f"{name} {kv}" for name in ("tiny_dyn", "tiny_tied") for kv in ("f32", "f16")]
+    for variant in variants:
+        assert all(text in page for text in (f"{variant}, depth 0", f">{variant} wall<", f">{variant} pp16+tg4<"))
+    assert "KV cache f32, f16 · chunk 127" in page
+    assert page.count("<td>tiny_dyn</td>") == 4
     assert [(a["settings"]["kv"], b["settings"]["kv"]) for a, b in pairs(rows, rows[2:4])] == [("f16", "f16")] * 2
     assert differences([(full, half)]) == ["A and B differ in --kv: f32, f16"]
 

@@ -23,6 +23,7 @@ from webgpu_run.shapes import Array
 
 from helpers.command import HERE, Result, execute
 from helpers.language import folder
+from helpers.result_fields import documented
 
 FIXTURES = HERE / "fixtures"
 TEXT = "The sun did not shine. It was too wet to play, so we sat in the house all that cold, cold, wet day. " * 3
@@ -143,6 +144,7 @@ def test_command(model: Path, device: Device) -> None:
     )
     assert again.code == 0, again.err
     (row,) = json.loads((model.parent / "b.json").read_text())
+    assert {*row} == documented("Every row") | documented("quality")
     assert 0 < row["kl_mean"] < 1e-4
     assert row["same_top"] > 0.95
     assert row["perplexity_ratio"] == pytest.approx(1, abs=1e-3)

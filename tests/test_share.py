@@ -67,7 +67,14 @@ def test_devices_in_one_table(shared: Path, tmp_path: Path) -> None:
     assert (second["device_name"], second["time"]) == (data["device"]["name"], data["time"])
     _, *lines = bench("merge", shared, faster).out.splitlines()
     assert [line.split()[0] for line in lines] == ["Fast", data["device"]["name"].split()[0]]
-    assert "Fast GPU" in page.read_text()
+    text = page.read_text()
+    assert text.count("<h2>Machine</h2>") == 2
+    assert "Fast GPU Vulkan, depth 0" in text or "Fast GPU, depth 0" in text
+    bare = other(shared, tmp_path / "c.json", machine=None)
+    refused = bench("merge", bare, "--report", tmp_path / "no.html")
+    assert (refused.code, len(refused.err.splitlines())) == (3, 1)
+    assert "not all that the page shows" in refused.err
+    assert not (tmp_path / "no.html").exists()
 
 
 @pytest.mark.parametrize(

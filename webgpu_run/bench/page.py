@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Callable, Sequence
 
+from ..console.terminal import plural
 from .rows import ATTENTION, GPU_NOTE
 from .svg import Bar, Point, Series, bars, lines
 from .tables import Row, bytes_text, number, params_text
@@ -37,22 +38,28 @@ dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The page for the rows of a run: one model, or several that alternated."""
-    first = rows[0]
-    title = f"{', '.join(dict.fromkeys(r['model']['name'] for r in rows))} on {first['device']['name']}"
-    size = f"{bytes_text(first['model']['bytes'])} · {params_text(first['model']['params'])} parameters"
+    """The page for the rows of a run, or of several devices: one model, or several that alternated."""
+    names, adapters = (list(dict.fromkeys(r[of]["name"] for r in rows)) for of in ("model", "device"))
+    devices = list({_device(r): r for r in reversed(rows)}.values())[::-1]
+    sizes = dict.fromkeys(
+        (f"{r['model']['name']} " if len(names) > 1 else "")
+        + f"{bytes_text(r['model'].get('bytes'))} · {params_text(r['model'].get('params'))} parameters"
+        for r in rows
+    )
     figures = [
         ("Prefill: tokens/s by length", _prefill(rows)),
         ("Decode: tokens/s by depth of the KV cache", _decode(rows)),
+        ("Prompt and reply: tokens/s", _both(rows)),
         ("Prefill: time by length", _growth(rows, "prefill")),
         ("Decode: time of a token by depth of the KV cache", _growth(rows, "decode")),
         ("GPU time by op", _ops(rows)),
         ("Share of the roofline", _roofline(rows)),
     ]
+    machines = "".join(f'<div class="card"><h2>Machine</h2>{_facts(r)}</div>{_adapter(r)}' for r in devices)
     below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, model_cells)}
-<p class="dim">Times are per prefill (pp) or per token (tg). GPU ms: {html.escape(GPU_NOTE)}.</p></div>
-<div class="plots"><div class="card"><h2>Machine</h2>{_facts(first)}</div>{_adapter(first)}</div>"""
-    return _whole(title, size, figures, below, rows)
+<p class="dim">Times are per prefill (pp) or per token (tg). GPU ms: {html.escape(GPU_NOTE)}.{_above(rows)}</p></div>
+<div class="plots">{machines}</div>"""
+    return _whole(f"{', '.join(names)} on {', '.join(adapters)}", [*sizes, _settings(rows)], figures, below, rows)
 
 
 def load_page(rows: Sequence[Row]) -> str:
@@ -69,15 +76,41 @@ def load_page(rows: Sequence[Row]) -> str:
         *(series(name, key, unit=1 << 20) for name, key in names),
         series("the file", "model", "bytes", unit=1 << 20),
     ]
-    figures = [
-        ("Time to load", lines([s for s in times if s.points], "MiB of the file", "s", log="xy")),
-        ("Memory", lines([s for s in memory if s.points], "MiB of the file", "MiB", log="xy")),
-    ]
+    figures = (
+        _one_load(rows[0])
+        if len(rows) == 1
+        else [
+            ("Time to load", lines([s for s in times if s.points], "MiB of the file", "s", log="xy")),
+            ("Memory", lines([s for s in memory if s.points], "MiB of the file", "MiB", log="xy")),
+        ]
+    )
     inside = " On a software adapter, GPU memory is part of the process." if device["kind"] == "CPU" else ""
     below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, load_cells)}
 <p class="dim">Each load is a new process.{inside}</p></div>
 <div class="plots"><div class="card"><h2>Machine</h2>{_list(_host(rows[0]))}</div></div>"""
-    return _whole(f"Loading on {device['name']}", f"{len(rows)} files", figures, below, rows)
+    return _whole(f"Loading on {device['name']}", [plural(len(rows), "file")], figures, below, rows)
+
+
+def _one_load(row: Row) -> list[tuple[str, str]]:
+    """Where the time of every load went, and the memory, of a single file."""
+    firsts = row.get("first_samples_ms") or [0.0] * len(row["samples"])
+    loads = []
+    for i, times in enumerate(zip(row["samples"], firsts, strict=False), 1):
+        parts = [
+            (name, ms, f"{name}: {number(ms)} ms") for name, ms in zip(("load", "first token"), times, strict=True)
+        ]
+        loads.append(Bar(f"load {i}", tuple(part for part in parts if part[1]), f"{number(sum(times))} ms"))
+    sizes = (
+        ("the file", row["model"]["bytes"]),
+        ("GPU", row["gpu_bytes"]),
+        ("process, before", row["base_rss_bytes"]),
+        ("process, peak", row["peak_rss_bytes"]),
+    )
+    memory = [Bar(name, (("", nbytes / (1 << 20), name),), bytes_text(nbytes)) for name, nbytes in sizes if nbytes]
+    return [
+        ("Time to load, and to the first token", bars(loads, "ms; the first token also compiles kernels")),
+        ("Memory", bars(memory, "MiB")),
+    ]
 
 
 def _mib(row: Row) -> float:
@@ -91,16 +124,20 @@ def _at(row: Row, path: Sequence[str]) -> float:
     return float(value or 0)  # type: ignore[arg-type]
 
 
-def _whole(title: str, about: str, figures: Sequence[tuple[str, str]], below: str, rows: Sequence[Row]) -> str:
+def _whole(
+    title: str, about: Sequence[str], figures: Sequence[tuple[str, str]], below: str, rows: Sequence[Row]
+) -> str:
     first = rows[0]
     cards = "".join(f'<div class="card"><h2>{name}</h2>{body}</div>' for name, body in figures if body)
-    notes = [text for row in rows for text in row.get("warnings", ())]
+    notes = dict.fromkeys(text for row in rows for text in row.get("warnings", ()))
+    lead = "<br>".join(html.escape(text) for text in about if text)
+    backends = ", ".join(dict.fromkeys(str(row["device"]["backend"]) for row in rows))
     warned = "".join(f'<p class="warn">{html.escape(text)}</p>' for text in notes)
     data = json.dumps(list(rows), ensure_ascii=False).replace("</", "<\\/")
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)} · webgpu-bench</title><style>{_CSS}</style></head><body>
-<h1>{html.escape(title)}</h1><p class="dim">{html.escape(about)} · {html.escape(first["device"]["backend"])} ·
+<h1>{html.escape(title)}</h1><p class="dim">{lead}<br>{html.escape(backends)} ·
 {html.escape(first["time"])} · webgpu-bench {html.escape(first["versions"]["webgpu-run"])}</p>
 {warned}<div class="plots">{cards}</div>
 {below}
@@ -113,25 +150,70 @@ def _point(row: Row, x: float) -> Point:
     return Point(x, row["mean"], low, high)
 
 
-def _variant(row: Row) -> str:
-    """What tells the rows of one model and setting from those of another."""
-    return " ".join(
-        filter(None, (row["model"]["name"], row["settings"].get("kv"), row["device"]["name"].partition(" (")[0]))
+def _device(row: Row) -> tuple[str, ...]:
+    """What tells one device from another, also one of the same name on another machine."""
+    device, machine = row["device"], row.get("machine") or {}
+    return device["name"], device["backend"], str(device.get("driver")), str(machine.get("cpu")), row["time"][:10]
+
+
+_VARIED: tuple[Callable[[Row], str], ...] = (
+    lambda row: row["model"]["name"],
+    lambda row: row["settings"].get("kv", ""),
+    lambda row: row["device"]["name"].partition(" (")[0],
+    lambda row: row["device"]["backend"],
+)
+
+
+def _variants(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """A name for what a row measured: of model, cache, device and backend, those that are not the same in all rows."""
+    varied = [part for part in _VARIED if len({part(row) for row in rows}) > 1]
+    return lambda row: " ".join(part(row) for part in varied)
+
+
+def _settings(rows: Sequence[Row]) -> str:
+    """Every setting of the run; values that differ between rows are listed."""
+    named = {
+        "kv": "KV cache", "chunk": "chunk", "fuse": "fusion", "tune": "tuning", "prompt": "prompts",
+        "method": "method", "warmup": "warm-up", "repeat": "rounds",
+    }  # fmt: skip
+    texts = {True: "on", False: "off"}
+    out = []
+    for key, name in named.items():
+        values = dict.fromkeys(r["settings"][key] for r in rows if r["settings"].get(key) is not None)
+        if values:
+            out.append(f"{name} {', '.join(texts[v] if isinstance(v, bool) else str(v) for v in values)}")
+    return " · ".join(out)
+
+
+def _above(rows: Sequence[Row]) -> str:
+    """Why the GPU time of a row may be longer than its wall time, if there is such a row."""
+    tests = [r["test"] for r in rows if (r.get("gpu_ms_per") or 0) > _wall(r)]
+    if not tests:
+        return ""
+    named = html.escape(", ".join(dict.fromkeys(tests)))
+    return (
+        f" In these tests it is above the wall time: {named}. A dispatch with a pass of its own takes longer than one"
+        " that shares a pass, and these runs were made at other times. The shares of the ops hold, their sum does not."
     )
+
+
+def _wall(row: Row) -> float:
+    """Median milliseconds of a prefill, or of a token's share of its submission."""
+    return float((row.get("step_ms") or row["latency_ms"])["median"])
 
 
 def _lines(rows: Sequence[Row], x: str, by: str, name: str) -> list[Series]:
     """Speed by `x`, a line for each value of `by`, for each model if there are several."""
-    several = len({_variant(r) for r in rows}) > 1
+    variant = _variants(rows)
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        groups.setdefault((_variant(row), row[by]), []).append(row)
+        groups.setdefault((variant(row), row[by]), []).append(row)
     return [
         Series(
-            f"{variant}, {name}{value}" if several else f"{name}{value}",
+            f"{of}, {name}{value}" if of else f"{name}{value}",
             tuple(_point(r, r[x]) for r in sorted(group, key=lambda r: r[x])),
         )
-        for (variant, value), group in sorted(groups.items())
+        for (of, value), group in groups.items()
     ]
 
 
@@ -147,19 +229,33 @@ def _decode(rows: Sequence[Row]) -> str:
     return lines(series, "tokens in the cache before", "tokens/s") if decodes else ""
 
 
+def _both(rows: Sequence[Row]) -> str:
+    """A bar for each test with a prompt and a reply."""
+    variant, drawn = _variants(rows), []
+    for row in rows:
+        if row["phase"] == "both":
+            about = f"{row['test']}: {number(row['mean'])} tokens/s"
+            drawn.append(Bar(f"{variant(row)} {row['test']}".strip(), (("", row["mean"], about),), number(row["mean"])))
+    return bars(drawn, "tokens/s, prompt and reply together") if drawn else ""
+
+
 def _growth(rows: Sequence[Row], phase: str) -> str:
-    """Wall time, GPU time, and the part of the GPU time that is attention, in ms, by length or depth."""
-    shown = [r for r in rows if r["phase"] == phase and _variant(r) == _variant(rows[0])]
+    """Wall time and GPU time in ms by length or depth; of one model also the part of the GPU time that is attention."""
+    shown = [r for r in rows if r["phase"] == phase]
     if not shown:
         return ""
     x, fixed = ("tokens", "depth") if phase == "prefill" else ("depth", "tokens")
     shown = sorted((r for r in shown if r[fixed] == shown[0][fixed]), key=lambda r: r[x])
-    parts: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
-        ("wall", lambda r: r["latency_ms"]["mean"]),
-        ("GPU (separate runs)", lambda r: r["gpu_ms_per"]),
-        ("attention, part of GPU", lambda r: r.get("attention_ms_per")),
-    )
-    series = [Series(name, tuple(Point(r[x], y) for r in shown if (y := ms(r)))) for name, ms in parts]
+    parts: list[tuple[str, Callable[[Row], float | None]]] = [("wall", _wall), ("GPU", lambda r: r["gpu_ms_per"])]
+    variant = _variants(rows)
+    names = list(dict.fromkeys(variant(r) for r in rows))
+    if len(names) == 1:
+        parts.append(("attention, part of GPU", lambda r: r.get("attention_ms_per")))
+    series = [
+        Series(f"{of} {name}".strip(), tuple(Point(r[x], y) for r in shown if variant(r) == of and (y := ms(r))))
+        for of in names
+        for name, ms in parts
+    ]
     label = "prompt tokens" if phase == "prefill" else "tokens in the cache before"
     return lines([s for s in series if s.points], label, "ms", log="xy" if phase == "prefill" else "")
 
@@ -172,6 +268,7 @@ def _part(op: Row) -> str:
 
 def _ops(rows: Sequence[Row]) -> str:
     """One bar of 100% per test: the share of each op."""
+    variant = _variants(rows)
     totals: dict[str, float] = {}
     for row in rows:
         whole = sum(op["gpu_us"] for op in row["ops"]) or 1.0
@@ -188,17 +285,17 @@ def _ops(rows: Sequence[Row]) -> str:
             parts = [
                 (name, us / whole, f"{name}: {number(us / 1e3)} ms, {us / whole:.1%}") for name, us in by.items() if us
             ]
-            stacked.append(Bar(row["test"], tuple(parts), f"{number(whole / 1e3)} ms"))
+            stacked.append(Bar(f"{variant(row)} {row['test']}".strip(), tuple(parts), f"{number(whole / 1e3)} ms"))
     return bars(stacked, "share of the GPU time per prefill, or per token", 1.0) if stacked else ""
 
 
 def _roofline(rows: Sequence[Row]) -> str:
-    shares = []
+    shares, variant = [], _variants(rows)
     for row in rows:
         share = (row.get("roofline") or {}).get("share")
         if share is not None:
             about = f"{row['test']}: {share:.1%} of the limit; the least is {number(row['roofline']['ideal_ms'])} ms"
-            shares.append(Bar(row["test"], (("share", share, about),), f"{share:.1%}"))
+            shares.append(Bar(f"{variant(row)} {row['test']}".strip(), (("share", share, about),), f"{share:.1%}"))
     if not shares:
         return ""
     of = next((row["roofline"] for row in rows if "memory_by" in (row.get("roofline") or {})), None)
@@ -210,8 +307,13 @@ def _roofline(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
-    shared = ("model", "size", "params", "device") if view is model_cells else ()
-    cells = [{k: v for k, v in view(row).items() if k not in shared} for row in rows]
+    cells = [view(row) for row in rows]
+    shared = [
+        k
+        for k in ("model", "size", "params", "kv", "device")
+        if view is model_cells and len({c[k] for c in cells}) == 1
+    ]
+    cells = [{k: v for k, v in row.items() if k not in shared} for row in cells]
     empty = [k for k in cells[0] if all(row[k] == "–" for row in cells)]
     cells = [{k: v for k, v in row.items() if k not in empty} for row in cells]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in cells[0])

@@ -11,11 +11,12 @@ from ..formats.pte import Program
 from ..gpu.device import Device
 from ..gpu.roofline import Roofline
 from . import host
+from .energy import whole
 from .stats import Summary, outliers
 from .tables import SCHEMA, Row
 from .trials import Measured
 
-GPU_NOTE = "separate repetitions with one timestamped pass per dispatch; wall times are measured without timestamps"
+GPU_NOTE = "the median of separate repetitions with one timestamped pass per dispatch; wall times have no timestamps"
 SLOW_FIRST = 1.5  # times the median of the other runs
 ATTENTION = "sdpa"  # is in the name of every kernel that reads the KV cache
 
@@ -71,7 +72,7 @@ def model_row(
         "token_ms": [[_round(ns / 1e6) for ns in s.shares] for s in measured.samples] if trial.decode else None,
         "step_ms": _latency(measured.steps) if trial.decode else None,
         "host_ms_per": _round(measured.per("host")),
-        "gpu_ms_per": _round(statistics.fmean(measured.gpu_ns) / 1e6) if measured.gpu_ns else None,
+        "gpu_ms_per": _round(measured.gpu[0] / 1e6) if measured.gpu else None,
         "ttft_ms": _round(statistics.median(measured.ttft_ns) / 1e6) if measured.ttft_ns else None,
         "ttft_samples_ms": [_round(ns / 1e6) for ns in measured.ttft_ns],
         "first_run_ms": _round(measured.first_ns / 1e6),
@@ -85,6 +86,7 @@ def model_row(
         "roofline": _share(measured, roof),
         "gpu_bytes": gpu_bytes,
         "peak_rss_bytes": host.peak_rss(),
+        "energy": _energy(measured),
         "warnings": warnings(trial.label, [s.wall for s in measured.samples]),
         "settings": {"repeat": len(measured.samples), **settings},
     }
@@ -97,30 +99,46 @@ def _measured(roof: Roofline | None) -> Row:
 
 def _ops(measured: Measured) -> list[Row]:
     """Ops of one prefill or one token, the slowest first."""
-    calls = len(measured.gpu_ns) or 1
     return [
         {
             "op": op.op,
             "kernel": op.kernel,
             "route": op.route,
-            "count": _round(op.count / calls),
-            "gpu_us": _round(op.gpu_ns / 1e3 / calls),
-            "bytes": round(op.nbytes / calls),
-            "flops": round(op.flops / calls),
+            "count": op.count,
+            "gpu_us": _round(op.gpu_ns / 1e3),
+            "bytes": op.nbytes,
+            "flops": op.flops,
         }
-        for op in sorted(measured.ops.values(), key=lambda op: -op.gpu_ns)
+        for op in sorted(measured.gpu[1] if measured.gpu else [], key=lambda op: -op.gpu_ns)
     ]
 
 
 def _attention(measured: Measured) -> float | None:
     """Milliseconds of the kernels that read the KV cache, per prefill or token; None if there are no such kernels."""
-    attention_ns = [op.gpu_ns for op in measured.ops.values() if ATTENTION in op.kernel]
-    return _round(sum(attention_ns) / 1e6 / len(measured.gpu_ns)) if attention_ns and measured.gpu_ns else None
+    attention_ns = [op.gpu_ns for op in (measured.gpu[1] if measured.gpu else []) if ATTENTION in op.kernel]
+    return _round(sum(attention_ns) / 1e6) if attention_ns else None
 
 
 def _latency(samples: list[float]) -> Row:
     s = Summary.of(samples)
     return {"mean": _round(s.mean), "median": _round(s.median), "p90": _round(s.p90), "max": _round(s.most)}
+
+
+def _energy(measured: Measured) -> Row | None:
+    """Joules of each round and per token, as far as the machine reports them in all rounds."""
+    rounds = measured.joules
+    names = [name for name in (rounds[0] if rounds else ()) if all(name in one for one in rounds)]
+    joules = [whole({name: one[name] for name in names}) for one in rounds]
+    totals = [j for j in joules if j is not None]
+    if not totals:
+        return None
+    tokens = measured.trial.tokens + measured.trial.generate
+    return {
+        "by": names,
+        "joules": [_round(j) for j in totals],
+        "joules_by": {name: [_round(one[name]) for one in rounds] for name in names},
+        "j_per_token": _round(sum(totals) / len(totals) / tokens),
+    }
 
 
 def _share(measured: Measured, roof: Roofline | None) -> Row | None:
@@ -129,7 +147,7 @@ def _share(measured: Measured, roof: Roofline | None) -> Row | None:
         return None
     ideal = roof.ideal_ns(measured.works, measured.working_set)
     rate, way = roof.memory(measured.working_set)
-    gpu_ns = statistics.fmean(measured.gpu_ns) if measured.gpu_ns else 0.0
+    gpu_ns = measured.gpu[0] if measured.gpu else 0
     return {
         "memory_gb_s": _round(rate),
         "memory_by": way,

@@ -162,5 +162,9 @@ def run_merge(*, files: tuple[str, ...], report: str | None, form: str | None, o
     if report:
         from .page import page
 
-        outfile.write(report, page([row for one in shared for row in rows_of(one)]).encode())
+        try:
+            drawn = page([row for one in shared for row in rows_of(one)])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            raise FormatError("a file has not all that the page shows (--report)") from None
+        outfile.write(report, drawn.encode())
     return 0

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 46
+LEFT, RIGHT, TOP, BOTTOM = 78, 16, 16, 46
 COLOURS = 8  # --c0 … --c7
+INTERVALS = 1.5  # an interval does not make the axis longer than this times the largest value
 
 Scale = Callable[[float], float]
 
@@ -68,7 +69,8 @@ def lines(series: Sequence[Series], x_label: str, y_label: str, *, log: str = ""
     points = [p for s in series for p in s.points]
     xs = sorted({p.x for p in points})
     log = log if xs[0] > 0 and all(p.y > 0 for p in points) else ""
-    top = max((p.high or p.y for p in points), default=1.0)
+    largest = max(p.y for p in points)
+    top = min(max(p.high or p.y for p in points), INTERVALS * largest)  # longer intervals are cut at the top
     ys = decades(min(p.y for p in points), top) if log == "xy" else ticks(top)
 
     def place(x: float) -> float:
@@ -117,12 +119,12 @@ def _curve(s: Series, colour: str, px: Scale, py: Scale) -> str:
     for x, y, p in at:
         if p.low is not None and p.high is not None:
             a, b = py(max(p.low, 0.0)), py(p.high)
-            out.append(
-                f'<path d="M{x:.1f} {a:.1f}V{b:.1f}M{x - 4:.1f} {a:.1f}h8M{x - 4:.1f} {b:.1f}h8" stroke="{colour}"/>'
-            )
+            end = f"M{x - 4:.1f} {b:.1f}h8" if b >= TOP else ""
+            out.append(f'<path d="M{x:.1f} {a:.1f}V{max(b, TOP):.1f}M{x - 4:.1f} {a:.1f}h8{end}" stroke="{colour}"/>')
         about = f"{s.name}: {p.y:,.2f} at {short(p.x)}"
         if p.low is not None and p.high is not None:
-            about += f" (95%: {max(p.low, 0.0):,.2f} to {p.high:,.2f})"
+            half = (p.high - p.low) / 2
+            about += f" (95%: ±{half:,.2f})" if half < p.y else " (95%: over ±100%)"
         out.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{html.escape(about)}</title></circle>'
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ..llm import tokenizer as tokenizers
 from ..runtime.open import open_device, open_model, open_program
 from ..runtime.support import check_method
 from . import share as results
+from .energy import Meter
 from .host import is_busy
 from .rows import facts, model_row
 from .tables import Row, View, number, sinks, warn
@@ -110,7 +112,8 @@ def run_model(
         if skipped:
             warn(f"left out {', '.join(skipped)}: the model holds {reach.capacity} tokens", quiet)
         variants += [Variant(program, k, reach, [t for t in todo if t.label not in skipped]) for k in kv]
-    with Progress(quiet=quiet, manual=True) as progress:
+    meter = Meter(opened.adapter.name)
+    with closing(meter), Progress(quiet=quiet, manual=True) as progress:
         for variant in variants:
             before = opened.allocated
             loaded = open_model(
@@ -125,7 +128,7 @@ def run_model(
             variant.gpu_bytes = loaded.device.allocated - before
             prompt = prompts[programs.index(variant.program)]
             sequences = max(batch, default=0)
-            variant.bench = Bench(loaded, variant.reach, chunk=chunk, text=prompt, sequences=sequences)
+            variant.bench = Bench(loaded, variant.reach, chunk=chunk, text=prompt, sequences=sequences, meter=meter)
             variant.shared = facts(opened, variant.program)
             variant.settings = {
                 "warmup": warmup,
@@ -142,8 +145,14 @@ def run_model(
         steps = list(_alternating(variants))
         rows: list[Row] = []
         try:
-            hidden = [c for c, hide in (("% roof", roof is None), ("kv", kv == ("f32",)), ("each", not batch)) if hide]
+            shown = {
+                "% roof": roof is not None,
+                "kv": kv != ("f32",),
+                "each": bool(batch),
+                "J/token": bool(meter.sources),
+            }
             known = [{**v.shared, "settings": v.settings, "test": t.label} for v in variants for t in v.todo]
+            hidden = (column for column, is_shown in shown.items() if not is_shown)
             with sinks(form, out, MODEL.without(*hidden), known) as table:
                 for number in rounds(repeat, budget):
                     for i, (variant, trial) in enumerate(steps):

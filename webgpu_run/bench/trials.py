@@ -29,6 +29,7 @@ from ..runtime.batch import Row as BatchRow
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
 from ..shapes import Array
+from .energy import Meter, used
 
 MIN_ROUNDS, MAX_ROUNDS = 5, 30  # if their number is not given
 TIMED_STEPS = 4  # decode steps per round that are also timed on the GPU
@@ -160,7 +161,7 @@ class Sample:
 
 @dataclass(slots=True)
 class OpTime:
-    """Time and work of the dispatches of one op with one kernel, over all timed calls."""
+    """Time and work of the dispatches of one op with one kernel, in one timed prefill or step."""
 
     op: str
     kernel: str
@@ -179,8 +180,9 @@ class Measured:
     samples: list[Sample] = field(default_factory=list)  # one per round, in the order of time
     first_ns: int = 0  # the first run, which plans and compiles
     ttft_ns: list[int] = field(default_factory=list)  # prefills that follow a decode step, as a second prompt would
+    joules: list[dict[str, float]] = field(default_factory=list)  # of each sample, by what reports them
     gpu_ns: list[int] = field(default_factory=list)
-    ops: dict[tuple[str, str, str], OpTime] = field(default_factory=dict)
+    ops: list[list[OpTime]] = field(default_factory=list)  # of each of the times in `gpu_ns`
     works: list[tuple[int, int]] = field(default_factory=list)
     working_set: int = 0
     dispatches: int = 0
@@ -208,6 +210,14 @@ class Measured:
         """How much longer the first run took than the others: planning, and compiling kernels that are not cached."""
         return max(0.0, self.first_ns - statistics.median(s.wall for s in self.samples)) / 1e6
 
+    @property
+    def gpu(self) -> tuple[int, list[OpTime]] | None:
+        """Nanoseconds on the GPU and ops of the median timed run; other programs make some runs much slower."""
+        if not self.gpu_ns:
+            return None
+        middle = self.gpu_ns.index(statistics.median_low(self.gpu_ns))
+        return self.gpu_ns[middle], self.ops[middle]
+
     def per(self, name: str) -> float:
         """Mean milliseconds (wall, host or wait) per prefill, or per token."""
         mean = statistics.fmean(getattr(s, name) for s in self.samples) / 1e6
@@ -225,12 +235,13 @@ class Bench:
         chunk: int | None = None,
         text: Sequence[int] = (),
         sequences: int = 0,
+        meter: Meter | None = None,
     ) -> None:
         """`text` are the tokens of prompts, repeated as needed; without it they are pseudo-random.
 
         `sequences` is the largest batch of a trial.
         """
-        self.model, self.reach, self.text = model, reach, text
+        self.model, self.reach, self.text, self.meter = model, reach, text, meter
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
         self._decoder = Decoder(model)
@@ -250,7 +261,10 @@ class Bench:
                 self._once(replace(trial, tokens=min(trial.tokens, SETTLE)))
             elif not trial.generate:
                 self._prompt(measured)
+        before = self.meter.read() if self.meter else {}
         measured.samples.append(self._once(trial))
+        if self.meter:
+            measured.joules.append(used(before, self.meter.read()))
         measured.first_ns = measured.first_ns or measured.samples[0].wall
         if first and trial.phase == "prefill":
             self._prompt(measured)
@@ -382,6 +396,7 @@ class Bench:
             else:
                 calls = list(self._calls(trial.tokens, trial.depth))
             gpu_ns, works, working_set = 0, list[tuple[int, int]](), 0
+            ops: dict[tuple[str, str, str], OpTime] = {}
             for ids, at in calls:
                 if trial.batch > 1:
                     stats, of_call = self._timed_batch(trial, at)
@@ -393,13 +408,14 @@ class Bench:
                 works += of_call
                 for d in stats.timed:
                     key = (d.op, d.kernel, d.route)
-                    row = measured.ops.setdefault(key, OpTime(*key))
+                    row = ops.setdefault(key, OpTime(*key))
                     row.count += 1
                     row.gpu_ns += d.gpu_ns
                     row.nbytes += d.work[0]
                     row.flops += d.work[1]
             if stamps:
                 measured.gpu_ns.append(gpu_ns)
+                measured.ops.append(list(ops.values()))
             measured.works, measured.working_set = works, working_set
             measured.dispatches, measured.calls = len(works), len(calls)
 

@@ -29,6 +29,7 @@ def model_cells(row: Row) -> dict[str, str]:
         "GPU ms": number(row.get("gpu_ms_per")),
         "attn ms": number(row.get("attention_ms_per")),
         "% roof": f"{share:.1%}" if share is not None else "–",
+        "J/token": number((row.get("energy") or {}).get("j_per_token")),
         "GPU mem": bytes_text(row.get("gpu_bytes")),
         "peak mem": bytes_text(row.get("peak_rss_bytes")),
     }
@@ -77,6 +78,7 @@ MODEL = View(
             "roofline.gpu_share",
             "gpu_bytes",
             "peak_rss_bytes",
+            "energy.j_per_token",
             "settings.kv",
             "settings.repeat",
             "settings.warmup",

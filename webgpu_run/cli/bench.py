@@ -108,6 +108,8 @@ How to read a row:
   host, GPU       ms on the host, and on the GPU (from separate runs)
   attn            the part of the GPU time that reads the KV cache
   % roof          share of the speed that memory and arithmetic would allow
+  J/token         joules, if the machine reports them (RAPL, a battery in use,
+                  nvidia-smi), with all else that runs on it
   GPU mem         of this model on the device; peak mem: of the process""",
 )
 @click.argument("models", nargs=-1, metavar="[MODEL.pte...]")
