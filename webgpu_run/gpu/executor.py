@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import RunError, UnsupportedError
 from ..graph.graph import GPU_DTYPE, Node
+from ..graph.passes.pick import PICK
 from ..graph.planner import Delta, Engine
 from ..ops import wgsl
 from ..ops.plan import STAGED_ROWS, TURNS, Plan, Reach, Step
@@ -270,6 +271,9 @@ class Executor:
                 continue
             if name == "slots":
                 out.append((self._arena_buffer, 0, 4 * SLOTS))
+                continue
+            if name == "ids" and node.op.name == PICK:  # the token of the next turn
+                out.append((self.resident.source(self.graph.input_ids[0]), 0, 16))
                 continue
             resource = self.resident.find(node, name)
             if isinstance(resource, Image):

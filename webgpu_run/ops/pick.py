@@ -1,7 +1,7 @@
 """wr.pick: the id of the next token from the last row of logits, so that decoding reads four bytes, not the vocabulary.
 
-If `ids` is given, the tensor from which the graph takes its tokens, its first element becomes the chosen id too, so
-that the next step can follow at once.
+If it `feeds` the next step, the chosen id also becomes the first token of the graph's first input. That is no argument,
+because its length would then decide about the plan.
 
 `how` comes from choice.draw_words: without words the largest logit is taken, with all words one is drawn. Words of
 choice.repeat_words may follow; then all of this reads a copy of the row in which recent tokens are lowered. A draw does
@@ -48,22 +48,23 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     return {name: Resource(4 * count) for name, count in words.items()}
 
 
-def _case(*x: int, live: tuple[tuple[int, ...], ...] = (), sampler: tuple[float, ...] = (), ids: bool = False) -> Case:
+def _case(*x: int, live: tuple[tuple[int, ...], ...] = (), sampler: tuple[float, ...] = ()) -> Case:
     sizes = (0, WORDS, 2 + RECENT, most := WORDS + 2 + 2 * RECENT)
-    top: dict[str, tuple[int, ...]] = {"x": x, "how": (most,)} | ({"ids": (1, 1)} if ids else {})
+    top = {"x": x, "how": (most,)}
     small = tuple({"x": dims, "how": (how,)} for dims in (x, *live) for how in sizes if (dims, how) != (x, most))
-    return Case(top, {"sampler": sampler} if sampler else {}, small, {"how": "int32", "ids": "int32", "out": "int32"})
+    attrs = {"feeds": False} | ({"sampler": sampler} if sampler else {})
+    return Case(top, attrs, small, {"how": "int32", "out": "int32"})
 
 
 @op(
     "wr.pick",
-    "x how/int32 ids?/int32 -> out/int32",
+    "x how/int32 feeds:bool -> out/int32",
     reference=reference,
     resources=resources,
     make=make,
     cases=(
         _case(1, 5, 509, live=((1, 1, 509), (1, 3, 509)), sampler=(0.8, 40, 0.95, 0.01)),
-        _case(1, 7, ids=True),
+        _case(1, 7),
         _case(1, 9000, sampler=(1.0, 0, 0.9, 0.0)),
         _case(1, 5000, sampler=(100.0, 0, 1.0, 0.95)),  # min-p ends among hundreds of nearly equal logits
     ),
@@ -92,7 +93,7 @@ def pick(a: Args, limits: Limits) -> Plan:
     chunk = ceil_div(fours, min(PARTS if limits.profile.tiled else PARTS // 8, ceil_div(fours, lanes)))
     parts = ceil_div(fours, chunk)
     params = (("base", base), ("count", count), ("chunk", chunk), ("parts", parts))
-    ids = ("IDS", int("ids" in a))
+    ids = ("IDS", int(a.attrs["feeds"]))
     grid, one, wg = fold(parts, limits), (1, 1, 1), ("WG", lanes)
     consts = (wg, ("SUMS", SUMS if draw else 0))
     first = Step("pick_parts", params, grid, consts, rename=rename, work=(4 * count, 0))

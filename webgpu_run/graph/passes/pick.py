@@ -28,8 +28,8 @@ def add_pick(vk: VkGraph, rows: int = 0) -> VkGraph:
         and logits.dims[0] in (1, rows)
     ):
         return vk
-    settings, chosen = len(vk.values), len(vk.values) + 1
-    inputs = {"x": vk.output_ids[0], "how": settings, "ids": vk.input_ids[0]}
-    values = (*vk.values, VkTensor("int32", (MOST_WORDS,)), VkTensor("int32", (TURNS,)))
+    settings, chosen, feeds = range(len(vk.values), len(vk.values) + 3)
+    inputs = {"x": vk.output_ids[0], "how": settings, "feeds": feeds}
+    values = (*vk.values, VkTensor("int32", (MOST_WORDS,)), VkTensor("int32", (TURNS,)), True)
     call = calls.make_call(PICK, inputs, chosen)
     return replace(vk, values=values, chain=(*vk.chain, call), input_ids=(*vk.input_ids, settings))
