@@ -11,10 +11,10 @@ import pytest
 from webgpu_run.errors import DeviceError, ShapeError
 from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device
-from webgpu_run.gpu.executor import TURNS
 from webgpu_run.llm.sampling import Sampler
 from webgpu_run.llm.session import Session, TokenStream
 from webgpu_run.ops.choice import GREEDY
+from webgpu_run.ops.plan import TURNS
 from webgpu_run.runtime.decode import AHEAD_NS, TOGETHER_NS, Decoder
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
@@ -178,6 +178,25 @@ def test_steps_into_rows_that_are_not_bound_yet(words: Array, device: Device) ->
     ]
     following = [np.array([[9, 11]], np.int32), np.array([143], np.int32)]
     assert bits(run(runner, following)) == bits(run(other, following))
+
+
+@pytest.mark.parametrize("words", [GREEDY, DRAWN.words(3)], ids=["greedy", "drawn"])
+def test_steps_together_are_one_pass(words: Array, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy comes between two steps; one at the end takes the ids of all of them."""
+    runner, seen = long(device), []
+    steps(runner, 120, 1, words)
+    alone = len(runner.executor.commands())
+    real = runner.executor.device.call
+
+    def watched(*parts: Any) -> Any:
+        kept = [(before, list(dispatches), after) for before, dispatches, after in parts]
+        seen.extend(kept)
+        return real(*kept)
+
+    monkeypatch.setattr(runner.executor.device, "call", watched)
+    assert len(set(steps(runner, 121, TURNS, words))) > 1
+    ((before, dispatches, after),) = seen
+    assert (len(before), len(dispatches), [copy[4] for copy in after]) == (0, alone * TURNS, [4 * TURNS])
 
 
 @pytest.mark.parametrize("name", ["bind_group", "write", "buffer", "call"])

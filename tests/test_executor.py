@@ -18,8 +18,8 @@ from webgpu_run.formats.vkgraph_writer import program_of
 from webgpu_run.gpu.adapters import list_adapters
 from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device, open_device
-from webgpu_run.gpu.executor import SLOTS
 from webgpu_run.gpu.native import instance
+from webgpu_run.gpu.turns import SLOTS
 from webgpu_run.graph.planner import Delta
 from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
@@ -336,10 +336,10 @@ def test_kernels_are_compiled_before_the_call(device: Device, monkeypatch: pytes
     for _ in range(2):
         run(runner, [x])
     first, call, again = seen
-    assert all(d[2:] == (0, 0, 0, ()) for d in first)
+    assert all(d[2:6] == (0, 0, 0, ()) for d in first)
     assert {d[0] for d in first} == {d[0] for d in call}
     assert call == again
-    assert all(0 not in d[2:] for d in call)
+    assert all(0 not in d[2:5] for d in call)
 
 
 def test_a_convolution_whose_weight_is_computed(device: Device) -> None:

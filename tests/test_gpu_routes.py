@@ -7,16 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 
+from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.planner import Engine
-from webgpu_run.ops import attention, sdpa
+from webgpu_run.ops import attention, attention_q4gsw, sdpa
 from webgpu_run.ops.limits import GPU, SOFTWARE
 from webgpu_run.ops.linear_q4gsw import _case
 from webgpu_run.ops.linear_q4gsw_fused import _case as _fused_case
 from webgpu_run.ops.spec import Case, load_all
 
 from helpers import opcheck
-from helpers.graphs import args_of, fill, run, with_limits
+from helpers.graphs import args_of, fill, with_limits
 
 CORE = {"uniform_align": 256, "max_workgroup_bytes": 16384, "max_invocations": 256, "max_texture": 8192}
 LINEAR = {
@@ -32,6 +33,12 @@ ATTENTION = {
         attention._case(1, 300, 9, 3, 64, 290),
         attention._case(5, 300, 6, 2, 64, 200, 1, 3, halves=True),
         attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
+    ),
+    "wr.attention_q4gsw": (
+        # scores have a standard deviation of about 50, so softmax amplifies the rounding of queries and keys
+        dataclasses.replace(attention_q4gsw._case(11, 128, 4, 2, 32, 300, 280, 1, 2), tol=1e-4),
+        attention_q4gsw._case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
+        attention_q4gsw._case(3, 64, 6, 2, 16, 24, 7, 1, norm=False, rounded=True),
     ),
     "sdpa_with_kv_cache.default": (
         sdpa._case(40, 70, 10, 2, 32, 30, 1, 7),
@@ -67,7 +74,8 @@ def test_context_dealt_out(name: str, case: Case, subgroups: bool, device: Devic
     whole = steps[-1] if steps[-1].kernel != "sdpa_reduce" else steps[-2]
     assert whole.kernel == ("sdpa_subgroup" if subgroups else "sdpa")
     opcheck.check_case(op, case, gpu)
-    opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
+    if name != "wr.attention_q4gsw":  # its linear has a folded grid only for millions of columns
+        opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
 
 
 @pytest.mark.parametrize("subgroups", [True, False])
@@ -82,14 +90,16 @@ def test_moving_position_plans_nothing(subgroups: bool, device: Device) -> None:
     runner = one.builder.runner(gpu)
     assert op.reference
     assert op.remember
-    for pos in (0, 1, 31, 32, 63, 64, 255, 256, 299):
+    for pos in (0, 1, 31, 32, 63, 64, 255, 256, 299, 256, 255):
         data |= {
             n: np.random.default_rng([pos, i]).standard_normal(data[n].shape, np.float32)
             for i, n in enumerate(("xq", "xk", "v"))
         }
         args = args_of(op, dataclasses.replace(case, attrs={**case.attrs, "pos": pos}))
         fill(runner)
-        (got,) = run(runner, [np.array([pos]) if n == "pos" else data[n] for n in one.names])
+        stats = CallStats()
+        (got,) = runner.call([np.array([pos]) if n == "pos" else data[n] for n in one.names], stats)
+        assert stats.dispatches == (2 if pos < 256 else 3)  # one workgroup reads up to 256 positions alone
         wanted = op.reference(args, data)[0]
         assert np.abs(got - wanted).max() <= 1e-5 * np.abs(wanted).max(), f"at {pos}"
         assert pos == 0 or not runner.delta.plans

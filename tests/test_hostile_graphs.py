@@ -92,7 +92,7 @@ def test_what_an_op_raises_about_its_memory_names_the_node(monkeypatch: pytest.M
 
 def internal_op() -> pte.Program:
     b = Builder()
-    b.output(b.call("wr.pick", b.input((1, 8)), b.input((8,), "int32"), out=(1,), dtype="int32"))
+    b.output(b.call("wr.pick", b.input((1, 8)), b.input((8,), "int32"), False, out=(1,), dtype="int32"))
     return program(b)
 
 

@@ -11,10 +11,11 @@ import pytest
 from webgpu_run.formats.vkgraph import ValueList
 from webgpu_run.graph import calls, fuse
 from webgpu_run.graph.passes import rounding, tidy
+from webgpu_run.graph.passes.all_rows import LAST_ROW
 from webgpu_run.graph.passes.pick import PICK, add_pick
 from webgpu_run.graph.pattern import Call, Is, computed_by, matches
 from webgpu_run.graph.rewrite import Rewrite
-from webgpu_run.ops.limits import GPU, Profile
+from webgpu_run.ops.limits import GPU, PLAIN, Profile
 
 from helpers.fusing import (
     ADD,
@@ -34,7 +35,7 @@ from helpers.fusing import (
     fused_names,
     names,
 )
-from helpers.graphs import Builder, Ref, transformer
+from helpers.graphs import Builder, Ref, q4, transformer
 
 # -- the matcher -------------------------------------------------------------------------------------------------------
 
@@ -279,6 +280,24 @@ def test_norm(what: str) -> None:
     assert fused_names(b)[NORM] == (what != "fits")
 
 
+@pytest.mark.parametrize("what", ["fits", "from the end", "first", "columns", "read", "unaligned"])
+def test_last_row(what: str) -> None:
+    """linear(norm(x[:, -1])), where the row begins at an offset that can be bound."""
+    b = Small(96 if what == "unaligned" else 64)
+    dim, index = {"from the end": (-2, -1), "first": (1, 0), "columns": (2, -1)}.get(what, (1, -1))
+    row = b.call(LAST_ROW, b.x, dim, index, out=(1, 5) if dim == 2 else (1, b.values[b.x.id].dims[-1]))
+    if what == "columns":
+        b.output(b.call(SIGMOID, row))
+        row = b.input((1, 64))
+    w, scales = q4(b.rng, 48, b.values[row.id].dims[-1], 32)
+    b.output(b.call(LINEAR, b.norm(row), b.constant(w), b.constant(scales), 32, None, out=(1, 48)))
+    if what == "read":
+        b.output(b.call(SIGMOID, row))
+    left = fused_names(b, dataclasses.replace(LIMITS, storage_align=256))
+    fits = what in ("fits", "from the end")
+    assert (left["wr.linear_last_row_q4gsw"], left[LAST_ROW]) == ((1, 0) if fits else (0, 1))
+
+
 def test_a_norm_that_is_also_the_residual_stays() -> None:
     b = Small()
     h = b.norm(b.x)
@@ -342,9 +361,10 @@ def test_tables_that_do_not_start_at_the_position(form: dict[str, Any]) -> None:
 SUBGROUPS = dataclasses.replace(LIMITS, subgroups=True)
 
 
+@pytest.mark.parametrize("profile", [SUBGROUPS.profile, GPU, PLAIN], ids=lambda p: p.name)
 @pytest.mark.parametrize("form", [{}, {"rope": HALVES}], ids=str)
-def test_projection(form: dict[str, Any]) -> None:
-    left = fused_names(attention(projected=True, dim=32, **form), SUBGROUPS)
+def test_projection(form: dict[str, Any], profile: Profile) -> None:
+    left = fused_names(attention(projected=True, dim=32, **form), dataclasses.replace(SUBGROUPS, profile=profile))
     assert (left["wr.attention_q4gsw"], left["wr.attention"], left[THREE], left[VIEW]) == (1, 0, 0, 0)
 
 
@@ -355,9 +375,9 @@ def test_projection(form: dict[str, Any]) -> None:
         ({"keep": "view"}, SUBGROUPS.profile),
         ({"start": "zero"}, SUBGROUPS.profile),  # tables that are not read at the position
         ({"dim": 12}, SUBGROUPS.profile),  # heads that are no whole strips
-        ({}, GPU),  # kernels that split a column
+        ({"dim": 4}, GPU),  # tables of half a vec4
     ],
-    ids=["linear returned", "view returned", "other tables", "heads", "profile"],
+    ids=["linear returned", "view returned", "other tables", "heads", "narrow tables"],
 )
 def test_not_this_projection(form: dict[str, Any], profile: Profile) -> None:
     limits = dataclasses.replace(SUBGROUPS, profile=profile)

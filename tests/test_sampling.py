@@ -22,7 +22,7 @@ def picker(device: Device, count: int, rows: int = 1) -> Runner:
     """A graph that picks from [1, rows, count] as its second input says."""
     b = Builder()
     x, how = b.input((1, rows, count)), b.input((MOST_WORDS,), "int32")
-    b.output(b.call("wr.pick", x, how, out=(1,), dtype="int32"))
+    b.output(b.call("wr.pick", x, how, False, out=(1,), dtype="int32"))
     return b.runner(device)
 
 

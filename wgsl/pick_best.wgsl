@@ -1,7 +1,9 @@
 // The largest of the chunks' logits: there are few chunks, so one lane reads all of them.
 // include: pick
-@group(0) @binding(1) var<storage, read> t_best: array<Best>;
-@group(0) @binding(2) var<storage, read_write> t_out: array<i32>;
+// include: pick_store
+@group(0) @binding(2) var<storage, read> t_best: array<Best>;
+@group(0) @binding(5) var<storage, read_write> t_out: array<i32>;
+@group(0) @binding(6) var<storage, read_write> t_ids: array<i32>;  // if IDS
 
 @compute @workgroup_size(1)
 fn main() {
@@ -10,5 +12,5 @@ fn main() {
     let other = t_best[i];
     if (other.key > best.key) { best = other; }
   }
-  t_out[0] = select(0x7fffffff, i32(best.index), finite(best.key));
+  store(select(0x7fffffff, i32(best.index), finite(best.key)));
 }

@@ -6,7 +6,9 @@
 @group(0) @binding(3) var<storage, read> t_ends: array<u32>;
 @group(0) @binding(4) var<storage, read> t_list: array<vec2<u32>>;
 @group(0) @binding(5) var<storage, read_write> t_out: array<i32>;
+@group(0) @binding(6) var<storage, read_write> t_ids: array<i32>;  // if IDS
 // include: pick_bins
+// include: pick_store
 
 struct Narrowed { before: Sum, at: u32, count: u32, item: u32 }
 struct Place { id: u32, upto: Sum }
@@ -85,5 +87,5 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     left = least(left, plus(before_bin(last >> 16u), bin(0u)));
   }
   let id = find(goal_draw(left), false, lane).id;
-  if (lane == 0u) { t_out[0] = select(0x7fffffff, i32(id), finite(t_ends[1])); }
+  if (lane == 0u) { store(select(0x7fffffff, i32(id), finite(t_ends[1]))); }
 }

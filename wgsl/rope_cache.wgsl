@@ -1,9 +1,11 @@
 // Rotates queries into scratch and keys into their cache, and copies values into theirs: two neighbours per lane.
-// Rotary pairs are (2i, 2i+1), or with HALVES (i, i + width/2). The tables' rows start at the live position if ABSOLUTE.
+// Rotary pairs are (2i, 2i+1), or with HALVES (i, i + width/2), which are neighbours in xq and xk if REORDERED. The tables'
+// rows start at the live position if ABSOLUTE.
 // A cell of a cache holds two neighbours, as f32 or packed as f16.
 // include: slots
 const ABSOLUTE: u32 = 1;  // plan
 const HALVES: u32 = 0;  // plan
+const REORDERED: u32 = 0;  // plan
 alias CELL = vec2<f32>;  // plan
 
 struct Params {
@@ -34,6 +36,10 @@ fn turn(e: u32, heads: u32) -> Turn {
   }
   let half = params.width / 2u;
   if (d >= params.width) { return Turn(e, 1.0, 0.0); }  // past the tables' width: unchanged
+  if (REORDERED == 1u) {
+    let column = at + d / 2u + d % 2u * half;
+    return Turn(e ^ 1u, t_cos[column], select(t_sin[column], -t_sin[column], d % 2u == 0u));
+  }
   let sine = t_sin[at + d];
   return Turn(select(e - half, e + half, d < half), t_cos[at + d], select(sine, -sine, d < half));
 }

@@ -1,10 +1,12 @@
 // Joins the splits of sdpa_rows.wgsl: one cell of the output per lane, over the splits that had a tile at the live position.
+// A context of at most SPAN positions was not split.
 // include: slots
 struct Params { cells: u32, splits: u32, pos_slot: u32 }
 
 const HEADS: u32 = 4;  // plan: query heads
 const CELLS: u32 = 16;  // plan: cells per head
 const TILE: u32 = 32;  // plan: positions per tile of a workgroup
+const SPAN: u32 = 128;  // plan: positions that one workgroup reads alone
 alias V = vec4<f32>;  // plan: a cell
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -14,7 +16,8 @@ alias V = vec4<f32>;  // plan: a cell
 
 // include: lane_grid
 fn run(i: u32) {
-  if (i >= params.cells) { return; }
+  let rows = params.cells / (CELLS * HEADS);
+  if (i >= params.cells || slot(params.pos_slot) + rows <= SPAN) { return; }
   let query = i / CELLS;
   let seen = slot(params.pos_slot) + query / HEADS + 1;
   let first = query * params.splits;

@@ -41,7 +41,7 @@ def step_of(sizes: dict[str, int], layers: int, profile: str) -> Counts:
     engine = planned(delegate, PROFILES[profile])
     dims = [engine.graph.tensors[v].max_dims for v in engine.graph.input_ids]
     engine.resize([np.zeros((1, 1), np.int32), np.zeros(1, np.int32), *(np.zeros(d, np.int32) for d in dims[2:])])
-    steps = [step for plan in engine.plans for step in plan.steps]
+    steps = [step for plan in engine.plans for step in plan.steps if not (step.idle and step.idle.below)]
     return Counts(len(steps), sum(prod(s.grid) for s in steps), sum(s.work[0] for s in steps))
 
 

@@ -318,8 +318,13 @@ def pick(a: Args, limits: Limits) -> Wanted:
 
     more = "repeat+" * is_repeat
     if not is_drawn:
-        return f"{more}greedy", [*copied, step("parts", parts, SUMS=0), step("best", 1, WG=0)]
-    drawn = [step("sums", parts), step("ends", 1), step("list", parts), step("draw", 1, WG=64)]
+        return f"{more}greedy", [
+            *copied,
+            step("parts", parts, SUMS=0),
+            step("best", 1, WG=0, IDS=int(a.attrs["feeds"])),
+        ]
+    draw = step("draw", 1, WG=64, IDS=int(a.attrs["feeds"]))
+    drawn = [step("sums", parts), step("ends", 1), step("list", parts), draw]
     return f"{more}drawn", [*copied, step("parts", parts, SUMS=3 * 256), *drawn]
 
 

@@ -97,7 +97,8 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     _, context, kv, dim = cache
     profile, half = limits.profile, limits.kv == "f16"
     each = heads // kv
-    groups = min(profile.workgroup, limits.max_invocations) // 8
+    groups = min(profile.workgroup << (seq == 1 and profile.fill > 1), limits.max_invocations) // 8
+    span = 16 * groups  # positions that one workgroup reads alone
 
     def fit(queries: int) -> bool:
         """In registers and, without subgroups, with four scores per lane and query in workgroup memory."""
@@ -107,7 +108,7 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     share = next(n for n in range(each, 0, -1) if each % n == 0 and (fit(n) or n == 1))
     rows = 1 if seq == 1 else next(r for r in (4, 3, 2, 1) if fit(r * share) or r == 1)
     items = heads // share * up(seq, rows)
-    most = min(up(context, 4 * groups), limits.max_workgroups)
+    most = min(up(context, 4 * groups), limits.max_workgroups) if context > span else 1
     splits = next(n for n in range(most, 0, -1) if n == 1 or n * items <= profile.fill)
     width = 4 if dim % 4 == 0 else 2 if half else 1
     vector = {4: "vec4<f32>", 2: "vec2<f32>", 1: "f32"}[width]
@@ -125,6 +126,7 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
             GROUPS=groups,
             POSITIONS=4,
             WHOLE=int(splits == 1),
+            SPAN=span,
             WIDTH=width,
             V=vector,
             CELL={4: "vec2<u32>", 2: "u32"}[width] if half else vector,
@@ -135,8 +137,9 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     if splits > 1:
         cells = seq * heads * dim // width
         params = {"cells": cells, "splits": splits, "pos_slot": slot}
-        tile = {"WG": 64, "HEADS": heads, "CELLS": dim // width, "TILE": 4 * groups}
-        found.append(dispatch("sdpa_reduce", params, (*spread(up(cells, 64), limits), 1), **tile, V=vector))
+        tile = {"WG": 64, "HEADS": heads, "CELLS": dim // width, "TILE": 4 * groups, "SPAN": span}
+        join = dispatch("sdpa_reduce", params, (*spread(up(cells, 64), limits), 1), **tile, V=vector)
+        found.append(join | {"idle": next(p for p in range(span + 2) if p + seq > span)})
     return found
 
 
@@ -191,7 +194,7 @@ def turned(a: Args, slot: int, limits: Limits, texture: bool) -> dict[str, Any]:
     params = {"pairs_q": q, "pairs_k": k, "heads_q": heads, "heads_k": kv, "half_dim": dim // 2, "width": table}
     grid = (*spread(up(q + k + k, 64), limits), 1)
     cell = {"CELL": "u32", "PACK": "pack2x16float(v)"} if limits.kv == "f16" else {"CELL": "vec2<f32>", "PACK": "v"}
-    return dispatch("rope_cache", params | {"pos_slot": slot}, grid, WG=64, **flags, **cell)
+    return dispatch("rope_cache", params | {"pos_slot": slot}, grid, WG=64, **flags, REORDERED=0, **cell)
 
 
 def textures(heads: int, cache: Dims, table: int, limits: Limits) -> bool:
@@ -230,6 +233,34 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
     return found
 
 
+def projected_rows(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]]:
+    """Caches are buffers: the linear of one row turns and stores what it has, of several rows another dispatch does."""
+    k, (_, _, kv, dim), table = a["x"][-1], a["kc"], a["cos"][1]
+    widths = [a[f"w{i}"][0] for i in range(3)]
+    forms = ["norm"] * ("norm" in a) + ["round"] * bool(a.attrs["rounded"]) + ["bias"] * bool(a.attrs["bias"])
+    found = fields_q4.expected(m, k, a.int("group"), widths, limits, forms, a.num("eps"))
+    heads, half, halves = widths[0] // dim, limits.kv == "f16", int(a.attrs["halves"])
+    if m > 1:
+        pairs = {"pairs_q": m * widths[0] // 2, "pairs_k": m * widths[1] // 2}
+        params = pairs | {"heads_q": heads, "heads_k": kv, "half_dim": dim // 2, "width": table, "pos_slot": slot}
+        cell = {"CELL": "u32", "PACK": "pack2x16float(v)"} if half else {"CELL": "vec2<f32>", "PACK": "v"}
+        grid = (*spread(up(m * sum(widths) // 2, 64), limits), 1)
+        flags = {"ABSOLUTE": 1, "HALVES": halves, "REORDERED": halves}
+        return [*found, dispatch("rope_cache", params, grid, WG=64, **flags, **cell)]
+    last = found[-1]
+    names = {"linear_q4gsw_strips": "attention_q4gsw_buffer", "linear_dq8ca_strips": "attention_dq8ca_buffer"}
+    names["linear_q4gsw_few"] = "attention_q4gsw_few"
+    last["kernel"] = names[last["kernel"]]
+    last["params"] = {"rows": 1, "out_row": 0, "pos_slot": slot, "eps": a.num("eps")}
+    fours = last["consts"]["LANES"] * 4
+    shape = {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": table, "HALVES": halves}
+    shape |= {"Q_STRIPS": up(widths[0], fours), "KV_STRIPS": up(widths[2], fours), "BIAS": last["consts"]["BIAS"]}
+    packed = {"CELL": "vec2<u32>", "PACK": "vec2(pack2x16float(v.xy), pack2x16float(v.zw))"}
+    rest = {n: v for n, v in last["consts"].items() if n not in fields_q4.ENDS}
+    last["consts"] = rest | shape | (packed if half else {"CELL": "vec4<f32>", "PACK": "v"})
+    return found
+
+
 def seen(step: Step, strings: bool) -> dict[str, Any]:
     found = fields_q4.seen(step)
     if strings:
@@ -244,7 +275,10 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     seq, heads = x[1], a["w0"][0] // dim if short == "attention_q4gsw" else x[2]
     scale = a.num("scale", 1 / dim**0.5)
     given = (seq, heads, cache, scale, slot, limits)
-    if short == "attention_q4gsw":
+    if short == "attention_q4gsw" and not limits.profile.shuffle:
+        rest = over_rows(*given)
+        route, want = "buffer" + "+split" * (len(rest) > 1), [*projected_rows(a, seq, slot, limits), *rest]
+    elif short == "attention_q4gsw":
         route, want = "texture", [*projected(a, seq, slot, limits), *over_textures(*given)]
     elif short == "attention" and textures(heads, cache, a["cos"][1], limits):
         route, want = "texture", [turned(a, slot, limits, texture=True), *over_textures(*given)]

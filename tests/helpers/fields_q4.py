@@ -10,7 +10,7 @@ from webgpu_run.ops.limits import Limits
 from webgpu_run.ops.plan import Plan, Step
 from webgpu_run.ops.spec import Args, Op
 
-LINEAR = ("linear_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
+LINEAR = ("linear_q4gsw", "linear_last_row_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31
 ENDS = ("OUTS", "BIAS", "RESIDUAL", "SWIGLU", "EDGE")  # of q4_out_rows.wgsl
 
@@ -208,6 +208,8 @@ def seen(step: Step) -> dict[str, Any]:
     found = {"kernel": step.kernel, "params": dict(step.params), "grid": step.grid, "consts": numbers}
     for _, held in step.windows:
         found["at"] = (held.offset, held.nbytes)
+    if step.idle:
+        found["idle"] = step.idle.below
     if step.stage:
         found["stage"] = (step.stage.rows, step.stage.width)
     return found
@@ -220,6 +222,8 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     for n in lead:
         m *= n
     fused = op.name.startswith("wr.")
+    last = op.short == "linear_last_row_q4gsw"
+    above, m = (m - 1, 1) if last else (0, m)
     group = k if op.short == "linear_qcs4w" else a.int("group")
     widths = [a[f"w{i}"][0] for i in range(len(a.attrs["w"]))] if fused else [a["w"][0]]
     has = {
@@ -242,6 +246,10 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
         grid = (*spread(up(count, 64), limits), 1)
         params = {"count": count, "width": k, "low": -128, "high": 127}
         want.insert(0, {"kernel": "round_rows", "params": params, "grid": grid, "consts": {"WG": 64}})
+    if last:
+        route += "+last"
+        first = next(step for step in want if "ready" in step["kernel"] or "linear" in step["kernel"])
+        first["at"] = (above * k * 4, k * 4)
     assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
     got = [seen(step) for step in plan.steps]
     assert got == want, f"{op.name}: {got}, expected {want}"

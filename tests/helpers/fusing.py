@@ -15,7 +15,7 @@ from webgpu_run.ops.limits import SOFTWARE, Limits
 
 from helpers.graphs import Builder, Ref, q4
 
-LIMITS = Limits(uniform_align=32, profile=SOFTWARE)
+LIMITS = Limits(uniform_align=32, storage_align=32, profile=SOFTWARE)
 VIEW, LINEAR, NORM = "aten.view_copy.default", "et_vk.linear_q4gsw.default", "et_vk.rms_norm.default"
 ADD, MUL, SIGMOID = "aten.add.Tensor", "aten.mul.Tensor", "aten.sigmoid.default"
 ONE, TWO, THREE = (f"wr.linear_q4gsw.{n}" for n in (1, 2, 3))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from webgpu_run.errors import RunError, ShapeError
+from webgpu_run.gpu import turns
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.graph import GPU_DTYPE
 from webgpu_run.graph.planner import Delta, Engine
@@ -121,6 +122,8 @@ def check_untouched(runner: Runner, *, silent: bool = False) -> None:
     for v in (*graph.input_ids, *graph.output_ids):
         if graph.is_constant(v) or (v in graph.input_ids and v not in runner.executor.device_inputs):
             continue  # never written: a constant, or read by the host only
+        if v == turns.words_of(graph):
+            continue  # in the arena
         words = contents(runner, v)
         count = prod(runner.engine.live[v])
         same = (unread(words.size) if v in inputs else np.full(words.size, SENTINEL)).view(np.uint32)

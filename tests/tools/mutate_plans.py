@@ -84,6 +84,7 @@ def numbers(plan: Plan) -> Iterator[Path_]:
             yield from (("steps", k, "params", name, i) for i in range(rank))  # type: ignore[arg-type]
         yield from (("steps", k, "consts", name) for name, value in step.consts if not isinstance(value, str))
         yield from (("steps", k, "stage", name) for name in ("rows", "width") if step.stage)
+        yield from (("steps", k, "idle", name) for name in ("below",) if step.idle)
         for name, _ in step.windows:
             yield from (("steps", k, "windows", name, at) for at in ("offset", "nbytes"))
 

@@ -29,6 +29,7 @@ from .native import Native, RecordedPass, check_process, handle
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # Uploads go through staging memory that wgpu never frees: uploading in small parts, few at a time, keeps it small.
 _PART, _STAGED = 128 << 10, 512 << 10
+PER_TURN = ("slots", "how")  # bindings with a dynamic offset: every turn of a submission has its own, see turns.py
 TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
 
 
@@ -89,7 +90,7 @@ class Device:
         self.timestamps = "timestamp-query" in self.features
         self.tuned = "default"  # how the profile was chosen, see tune.py
         self.allocated = 0  # bytes of all buffers and textures requested so far
-        self._layouts: dict[tuple[tuple[int, str], ...], Any] = {}
+        self._layouts: dict[tuple[tuple[int, str, bool], ...], Any] = {}
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self.compiled: set[int] = set()  # ids of pipelines that have run
         self._pending = 0
@@ -311,7 +312,7 @@ class Device:
 
     def layout(self, kernel: Kernel, consts: Consts) -> Any:
         """The bind group layout that follows from the kernel's declarations."""
-        bindings = tuple((b.index, b.kind) for b in kernel.bindings(consts))
+        bindings = tuple((b.index, b.kind, b.name in PER_TURN) for b in kernel.bindings(consts))
         if bindings not in self._layouts:
             forms: dict[str, dict[str, Any]] = {
                 "read": {"buffer": {"type": "read-only-storage"}},
@@ -320,12 +321,15 @@ class Device:
                 "texture": {"texture": {"sample_type": "uint"}},
             }
             access = {"read": "read-only", "write": "write-only"}
-            for image in (kind for _, kind in bindings if kind.startswith("image")):
+            for image in (kind for _, kind, _ in bindings if kind.startswith("image")):
                 _, shape, texel, use = image.split()
                 form = {"access": access[use], "format": texel, "view_dimension": shape}
                 forms[image] = {"storage_texture": form}
             stage = self.wgpu.ShaderStage.COMPUTE
-            entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind in bindings]
+            entries = [{"binding": i, "visibility": stage, **forms[kind]} for i, kind, _ in bindings]
+            for entry, (_, _, is_moved) in zip(entries, bindings, strict=True):
+                if is_moved:
+                    entry["buffer"] = {**entry["buffer"], "has_dynamic_offset": True}
             self._layouts[bindings] = self.handle.create_bind_group_layout(entries=entries)
         return self._layouts[bindings]
 

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ..errors import RunError, UnsupportedError
 from ..graph.graph import GPU_DTYPE, Node
+from ..graph.passes.pick import PICK
 from ..graph.planner import Delta, Engine
 from ..ops import wgsl
-from ..ops.plan import STAGED_ROWS, Plan, Reach, Step
+from ..ops.plan import STAGED_ROWS, TURNS, Plan, Reach, Step
 from ..shapes import Array, Dims, align, prod
 from . import native
 from .callstats import CallStats, TimedDispatch, host_clock
-from .device import Device, Image
+from .device import PER_TURN, Device, Image
 from .residency import ProgressCallback, Residency
 from .timestamps import Stamps
+from .turns import AREA, AREAS, SLOTS, WORDS_AT, Recorded, Turn, areas, words_of
 
-SLOTS = 64  # most SymInts that the kernels of a graph can read; slots.wgsl declares an array of this length
-TURNS = 16  # most turns in one submission
 PART_NS = 100_000_000  # longest submission of a call that is watched
 LONG_WORK = 4e9  # a call with less work than this is one submission: it takes milliseconds on a GPU
 
@@ -43,22 +43,17 @@ class _Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One run of the current plans. If a submission has several, each brings its own slots and inputs."""
-
-    feed: tuple[tuple[int, int], ...] = ()  # (source, target) tensors, copied on the device before the run
-    slots: Sequence[int] = ()
-    inputs: tuple[tuple[int, Array], ...] = ()  # (tensor, data as the device stores it)
-
-
-@dataclass(frozen=True, slots=True)
 class Ticket:
     """A submitted call whose outputs have not been read back yet."""
 
     reads: tuple[tuple[int, Dims, Any], ...]  # (tensor, live dims, staging buffer) of each output
     submission: Any
-    turns: int = 1
     commands: Sequence[_Command] = ()  # only if the dispatches are timed
+
+
+def _idle(dispatch: native.RecordedDispatch) -> native.RecordedDispatch:
+    """The same dispatch with no workgroups."""
+    return *dispatch[:2], 0, 0, 0, (), dispatch[6]
 
 
 class Executor:
@@ -69,13 +64,14 @@ class Executor:
         self.limits = device.limits
         self.resident = Residency(engine, device, progress)
         self.buffers = self.resident.buffers
-        if self.graph.slot_count > SLOTS:
+        if self.graph.slot_count >= SLOTS:
             raise UnsupportedError(
-                f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS}"
+                f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS - 1}"
             )
         self._params_offsets: list[int] = []
         least = max(4 * self.limits.uniform_align, 256)  # another route of the node may need more than its first plan
-        at = align(4 * SLOTS, self.limits.uniform_align)
+        self._words = words_of(self.graph)
+        at = align(AREAS, self.limits.uniform_align)
         for plan in engine.plans:
             self._params_offsets.append(at)
             at += max(least, sum(self._uniform_bytes(step) for step in plan.steps))
@@ -86,14 +82,15 @@ class Executor:
         self._bind_groups: dict[Any, Any] = {}
         self._node_commands: list[list[_Command]] = [[] for _ in self.graph.nodes]
         self._commands: list[_Command] = []
-        self._recorded: list[native.RecordedDispatch] = []
+        self._recorded = Recorded(device.native, [])
         self._is_stale = True
+        self._wakes: set[tuple[int, int]] = set()  # (slot, value from which on it is not idle) of idle dispatches
         self._pending: dict[int, list[_Command]] = {}
         self._layers: dict[int, int] = {}  # node -> bound layers of its images
         self._pending_layers: dict[int, int] = {}
         self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, first position beyond the bound layers) -> nodes
-        self._staging: dict[tuple[int, bool], list[Any]] = {}  # free staging buffers by (tensor, several turns)
-        self._turns_buffer: Any = None  # slots and inputs of each turn, if a submission has several
+        self._staging: dict[int, list[Any]] = {}  # free staging buffers by tensor
+        self._turns_buffer: Any = None  # inputs of each turn other than sampler words, if a submission has several
         self._stamps = Stamps(device)
         self._work_per_ns = 0.0  # of the last part of a watched call; its work is in operations and eighths of a byte
         self.tensor_outputs = tuple(v for v in self.graph.output_ids if v in self.graph.tensors)
@@ -114,12 +111,12 @@ class Executor:
             self._skipped, self._is_stale = nodes, True
 
     def make_ready(
-        self, inputs: Sequence[Array], stats: CallStats, on_device: Collection[int] = (), *, slots: bool = True
+        self, inputs: Sequence[Array], stats: CallStats, on_device: Collection[int] = (), *, turns: int = 1
     ) -> Delta:
         """Resize to these inputs and bring the device up to date: commands, uniforms, and the inputs' live bytes.
 
-        A shape that is refused leaves everything as it was. `on_device` and `slots` are those of `upload` and
-        `write_arena`.
+        A shape that is refused leaves everything as it was. `on_device` is that of `upload`. Several turns bring their
+        own slots, so that `submit` writes the arena.
         """
         start, host = time.perf_counter_ns(), host_clock()
         if self._is_half_done:
@@ -131,7 +128,8 @@ class Executor:
             stats.host_ns -= host_clock() - host
         self._first = False
         self.upload(inputs, stats, on_device)
-        self.write_arena(stats, slots=slots)
+        if turns == 1:
+            self.write_arena(stats)
         self._is_half_done = False
         return delta
 
@@ -174,7 +172,7 @@ class Executor:
 
     def _compile(self, commands: Sequence[_Command]) -> None:
         """Run each new kernel with zero workgroups: a software driver compiles at the first run, not at creation."""
-        fresh = {id(c.objects[0]): (*c.handles[:2], 0, 0, 0, ()) for c in commands}
+        fresh = {id(c.objects[0]): _idle(c.handles) for c in commands}
         fresh = {key: c for key, c in fresh.items() if key not in self.device.compiled}
         if fresh:
             self.device.call(((), fresh.values(), ()))
@@ -205,8 +203,11 @@ class Executor:
         self._pending = {}
         slots = self.engine.slot_values()
         if slots != self._slots:
+            if any((slots[i] < below) != (self._slots[i] < below) for i, below in self._wakes if self._slots):
+                self._is_stale = True
             self._slots = slots
-            self._write_params(0, struct.pack(f"<{len(slots)}i", *slots))
+        for at, data in areas([Turn(slots)], None):
+            self._write_params(at, data)
 
     def _write_params(self, at: int, data: bytes) -> None:
         """Set bytes of the arena; if they differ, the next `write_arena` covers them."""
@@ -232,7 +233,8 @@ class Executor:
             group = self._bind_groups.get(key)
             if group is None:
                 group = self._bind_groups[key] = self.device.bind_group(kernel, step.consts, bindings)
-            handles = (native.handle(pipeline), native.handle(group), *step.grid, self._staging_of(node, step))
+            offsets = self.device.native.offsets(sum(b.name in PER_TURN for b in kernel.bindings(step.consts)), 0)
+            handles = (native.handle(pipeline), native.handle(group), *step.grid, self._staging_of(node, step), offsets)
             commands.append(_Command(handles, node.index, step, at, (pipeline, group)))
         return commands
 
@@ -264,6 +266,9 @@ class Executor:
             if name == "slots":
                 out.append((self._arena_buffer, 0, 4 * SLOTS))
                 continue
+            if name == "ids" and node.op.name == PICK:  # the token of the next turn
+                out.append((self.resident.source(self.graph.input_ids[0]), 0, 16))
+                continue
             resource = self.resident.find(node, name)
             if isinstance(resource, Image):
                 layers = self.resident.layers(node, name, live) or self._pending_layers[node.index]
@@ -271,6 +276,10 @@ class Executor:
                 continue
             if binding.kind == "texture" or binding.kind.startswith("image"):
                 out.append((resource,))
+                continue
+            if self._words is not None and node.tensors.get(name) == self._words:
+                size = 1 << (4 * prod(live[self._words]) - 1).bit_length()
+                out.append((self._arena_buffer, WORDS_AT, max(AREA - WORDS_AT, size)))
                 continue
             window = windows.get(name)
             offset, size = (window.offset, window.nbytes) if window else (0, self.resident.extent(node, name, live))
@@ -293,7 +302,9 @@ class Executor:
         """
         given = dict(zip(self.graph.input_ids, inputs, strict=True))
         for v, data in self.as_stored({v: array for v, array in given.items() if v not in on_device}):
-            if data.nbytes:
+            if v == self._words:
+                self._write_params(WORDS_AT, data.tobytes())
+            elif data.nbytes:
                 self.device.write(self.buffers[self.graph.tensors[v].root], data)
                 stats.upload_bytes += data.nbytes
 
@@ -303,26 +314,27 @@ class Executor:
             if v in self.device_inputs:
                 yield v, np.ascontiguousarray(array, GPU_DTYPE[self.graph.tensors[v].dtype])
 
-    def write_arena(self, stats: CallStats, *, slots: bool = True) -> None:
-        """Write the changed range of the arena in one piece. Without `slots`, the slot values are left for later."""
+    def write_arena(self, stats: CallStats) -> None:
+        """Write the changed range of the arena in one piece."""
         if self._changed:
-            first = 0 if slots else 4 * SLOTS
-            lo, hi = max(first, self._changed[0] & ~3), align(self._changed[1], 4)
-            if lo < hi:
-                self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
-                stats.arena_bytes += hi - lo
-            # After the write: one that failed is repeated by the next call.
-            self._changed = (self._changed[0], first) if self._changed[0] < first else None
+            lo, hi = self._changed[0] & ~3, align(self._changed[1], 4)
+            self.device.write(self._arena_buffer, self.arena[lo:hi], lo)
+            stats.arena_bytes += hi - lo
+            self._changed = None  # after the write: one that failed is repeated by the next call
 
     def commands(self) -> list[_Command]:
         """The commands of the current plans, in execution order."""
         if self._is_stale:
-            self._commands = [
-                c for i, commands in enumerate(self._node_commands) if i not in self._skipped for c in commands
-            ]
-            self._recorded = [c.handles for c in self._commands]
+            current = [c for i, commands in enumerate(self._node_commands) if i not in self._skipped for c in commands]
+            self._wakes = {wake for c in current if (wake := self._wake(c))}
+            self._commands = [c for c in current if not (wake := self._wake(c)) or self._slots[wake[0]] >= wake[1]]
+            self._recorded = Recorded(self.device.native, [c.handles for c in self._commands])
             self._is_stale = False
         return self._commands
+
+    def _wake(self, command: _Command) -> tuple[int, int] | None:
+        idle = command.step.idle
+        return (self.graph.nodes[command.node].slots[idle.arg], idle.below) if idle else None
 
     def execute(self, stats: CallStats, *, timed: bool = False, watch: Watch | None = None) -> list[Array]:
         """Run the current plans and return the outputs at their live shapes.
@@ -344,7 +356,7 @@ class Executor:
             if end >= len(commands):
                 break
             start, host = time.perf_counter_ns(), host_clock()
-            self.device.until(self.device.call(((), self._recorded[at:end], ())))
+            self.device.until(self.device.call(((), self._recorded.turn(0)[at:end], ())))
             taken = time.perf_counter_ns() - start
             stats.wait_ns += taken
             stats.host_ns -= host_clock() - host
@@ -360,57 +372,58 @@ class Executor:
         device = self.device
         commands, count = self.commands(), len(turns)
         stats.dispatches += len(commands) * count
-        source, live = self.resident.source, self.engine.live
-        reads, outs = [], []
+        reads, after = [], list[native.Copy]()
         for v in self.readbacks:
-            dims, staging = live[v], None
-            nbytes = prod(dims) * 4
+            dims, staging = self.engine.live[v], None
+            nbytes = prod(dims) * 4 * count
             if nbytes:
-                staging = self._take_staging(v, count > 1)
-                outs.append((source(v), staging, nbytes))
+                staging = self._take_staging(v)
+                after.append((self.resident.source(v), 0, staging, 0, nbytes))
             reads.append((v, (count, *dims) if count > 1 else dims, staging))
-            stats.read_bytes += nbytes * count
-        parts: list[native.RecordedPass] = []
-        for k, (turn, before) in enumerate(zip(turns, self._write_turns(turns, stats), strict=True)):
-            before += [(source(x), 0, source(target), 0, prod(live[target]) * 4) for x, target in turn.feed]
-            after = [(x, 0, staging, k * nbytes, nbytes) for x, staging, nbytes in outs]
-            parts.append((before, self._recorded[first:] if first else self._recorded, after))
+            stats.read_bytes += nbytes
+        recorded = [self._recorded.turn(k) for k in range(count)]
         if timed and device.timestamps:
             self._prepare_stamps(stats)
-            return Ticket(tuple(reads), self._stamps.submit(parts[0], [c.objects for c in commands]), 1, commands)
-        submission = device.call(*parts)
-        if count > 1:
-            self._changed = None  # the last turn copied the same slot values to the device
-        return Ticket(tuple(reads), submission, count)
+            part = ((), recorded[0], after)
+            return Ticket(tuple(reads), self._stamps.submit(part, [c.objects for c in commands]), commands)
+        copies = self._write_turns(turns, stats) if count > 1 else []
+        if any(copies):
+            parts = [(before, run, ()) for before, run in zip(copies, recorded, strict=True)]
+            return Ticket(tuple(reads), device.call(*parts, ((), (), after)))
+        run = recorded[0][first:] if count == 1 else list(chain.from_iterable(recorded))
+        return Ticket(tuple(reads), device.call(((), run, after)))
 
-    def _take_staging(self, v: int, several_turns: bool) -> Any:
+    def _take_staging(self, v: int) -> Any:
         """A staging buffer for a tensor. It belongs to one ticket until it has been read. If that never happens, or
         fails half-way, the buffer may be mapped and is never used again.
         """
-        free = self._staging.setdefault((v, several_turns), [])
+        free = self._staging.setdefault(v, [])
         if free:
             return free.pop()
-        most = prod(self.graph.tensors[v].max_dims) * 4 * (TURNS if several_turns else 1)
-        return self.device.buffer(most, "readback", read=True)
+        return self.device.buffer(prod(self.graph.tensors[v].max_dims) * 4, "readback", read=True)
 
     def _write_turns(self, turns: Sequence[Turn], stats: CallStats) -> list[list[native.Copy]]:
-        """Upload the slots and inputs of all turns in one write, and return the copies that each turn begins with."""
-        if len(turns) == 1:
-            return [[]]
-        if self._turns_buffer is None:
-            words = sum(prod(self.graph.tensors[v].max_dims) for v, _ in turns[0].inputs)
-            self._turns_buffer = self.device.buffer(TURNS * 4 * (SLOTS + words), "turns")
+        """Write the areas of all turns. Inputs that have no place there are uploaded in one write. Returns the copies
+        that each turn begins with.
+        """
+        for at, part in areas(turns, self._words):
+            self._write_params(at, part)
+        self.write_arena(stats)
         data, copies = bytearray(), list[list[native.Copy]]()
         for turn in turns:
-            parts = [(self._arena_buffer, struct.pack(f"<{len(turn.slots)}i", *turn.slots))]
-            parts += [(self.buffers[self.graph.tensors[v].root], x.tobytes()) for v, x in turn.inputs]
             copies.append([])
-            for target, part in parts:
-                if part:
-                    copies[-1].append((self._turns_buffer, len(data), target, 0, len(part)))
-                    data += part
-        self.device.write(self._turns_buffer, bytes(data))
-        stats.arena_bytes += len(data)
+            for v, array in turn.inputs:
+                if v != self._words and array.nbytes:
+                    target = self.buffers[self.graph.tensors[v].root]
+                    copies[-1].append((self._turns_buffer, len(data), target, 0, array.nbytes))
+                    data += array.tobytes()
+        if data:
+            if self._turns_buffer is None:
+                words = sum(prod(self.graph.tensors[v].max_dims) for v, _ in turns[0].inputs)
+                self._turns_buffer = self.device.buffer(TURNS * 4 * words, "turns")
+                copies = [[(self._turns_buffer, *copy[1:]) for copy in turn] for turn in copies]
+            self.device.write(self._turns_buffer, bytes(data))
+            stats.arena_bytes += len(data)
         return copies
 
     def collect(self, ticket: Ticket, stats: CallStats) -> list[Array]:
@@ -421,7 +434,7 @@ class Executor:
             dtype = np.dtype(GPU_DTYPE[self.graph.tensors[v].dtype])
             outs.append(self.device.read_mapped(staging, ticket.submission, dtype, dims))
             if staging is not None:
-                self._staging[v, ticket.turns > 1].append(staging)
+                self._staging[v].append(staging)
         if not outs:
             self.device.wait()
         stats.wait_ns += time.perf_counter_ns() - start
@@ -434,7 +447,7 @@ class Executor:
         """Create query sets and use them once. It takes milliseconds that must not count as the call's own."""
         start, host = time.perf_counter_ns(), host_clock()
         if not self._stamps.ready(len(self._commands)) and self._commands:
-            nothing = ((), [(*self._recorded[0][:2], 0, 0, 0, ())], ())
+            nothing = ((), [_idle(self._recorded.turn(0)[0])], ())
             self._stamps.submit(nothing, [self._commands[0].objects])
             self._stamps.read(1)
         stats.compile_ns += time.perf_counter_ns() - start

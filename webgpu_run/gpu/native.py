@@ -22,7 +22,9 @@ from ..errors import DeviceError
 
 Copy = tuple[Any, int, Any, int, int]  # source buffer and offset, target buffer and offset, bytes
 Staging = tuple[tuple[Any, Any, Any], ...]  # copies from rows of a buffer to layers of a texture
-RecordedDispatch = tuple[Any, Any, int, int, int, Staging]  # handles of pipeline and bind group, grid, copies before it
+Offsets = tuple[int, Any]  # how many bindings of a bind group have a dynamic offset, and the offsets as a C array
+# Handles of pipeline and bind group, grid, copies before it, dynamic offsets
+RecordedDispatch = tuple[Any, Any, int, int, int, Staging, Offsets]
 RecordedPass = tuple[Sequence[Copy], Iterable[RecordedDispatch], Sequence[Copy]]  # a pass, the copies before and after
 AT_EXIT = 30.0  # seconds to wait for the device at the end of the process
 LATE = 5.0  # seconds to wait for a map callback that wgpu-py's own polling thread has taken but not yet made
@@ -188,7 +190,7 @@ class Native:
             lib.wgpuComputePassEncoderRelease,
         )
         last = None
-        for pipeline, group, x, y, z, staging in dispatches:
+        for pipeline, group, x, y, z, staging, (count, offsets) in dispatches:
             if staging:
                 end(one_pass)
                 release(one_pass)
@@ -197,10 +199,14 @@ class Native:
             if pipeline is not last:
                 set_pipeline(one_pass, pipeline)
                 last = pipeline
-            set_group(one_pass, 0, group, 0, null)
+            set_group(one_pass, 0, group, count, offsets)
             dispatch(one_pass, x, y, z)
         end(one_pass)
         release(one_pass)
+
+    def offsets(self, count: int, offset: int) -> Offsets:
+        """The same dynamic offset for `count` bindings."""
+        return count, self._ffi.new("uint32_t[]", [offset] * count) if count else self._ffi.NULL
 
     def staging(self, buffer: Any, texture: Any, width: int, rows: int, height: int) -> Staging:
         """Copies of `rows` rows of texels from a buffer to a texture, `height` rows to a layer."""

@@ -28,7 +28,7 @@ class Stamps:
         encoder = self._device.handle.create_command_encoder()
         for copy in before:
             encoder.copy_buffer_to_buffer(*copy)
-        for i, ((_, _, *grid, staging), (pipeline, group)) in enumerate(zip(dispatches, objects, strict=True)):
+        for i, ((_, _, *grid, staging, offsets), (pipeline, group)) in enumerate(zip(dispatches, objects, strict=True)):
             writes = {
                 "query_set": self._sets[i // _PER_SET][0],
                 "beginning_of_pass_write_index": i % _PER_SET * 2,
@@ -37,7 +37,7 @@ class Stamps:
             self._device.native.stage(handle(encoder), staging)
             compute = encoder.begin_compute_pass(timestamp_writes=writes)
             compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group)
+            compute.set_bind_group(0, group, list(offsets[1]) if offsets[0] else [])
             compute.dispatch_workgroups(*grid)
             compute.end()
         for (queries, resolved), count in self._used(len(objects)):

@@ -13,6 +13,7 @@ from ..ops.limits import Limits
 from .boundary import graph_errors
 from .calls import has_all_arguments
 from .passes.attention import fuse_attention, fuse_projection
+from .passes.last_row import fuse_last_row
 from .passes.linears import fuse_norm, fuse_residual, fuse_siblings, fuse_swiglu
 from .passes.rounding import fold_rounding, round_rows
 from .passes.tidy import drop_unused, drop_views, merge_symints
@@ -29,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
     fold_rounding,
     fuse_residual,
     fuse_norm,
+    fuse_last_row,
     fuse_attention,
     drop_unused,
     fuse_projection,

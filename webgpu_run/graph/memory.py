@@ -18,7 +18,8 @@ class Memory:
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[int, int]) -> None:
-        ends = (*graph.input_ids, *graph.output_ids)
+        # The last node may choose ids, which are read only after all turns of a submission.
+        ends = (*graph.input_ids, *graph.output_ids, *(graph.nodes[-1].outs if graph.nodes else ()))
         always = (-1, len(graph.nodes))
         alive = {graph.tensors[v].root: always for v in ends if v in graph.tensors}
         for node in graph.nodes:

@@ -150,32 +150,42 @@ def bounds(a: Args) -> tuple[Bound, ...]:
 )
 def attention(a: Args, limits: Limits) -> Plan:
     limit = bounds(a)
-    q, k = a["xq"], a["xk"]
-    heads, dim = q[2:]
+    q = a["xq"]
     if not prod(q):
         return Plan((q,), (), "empty", limit)
     if on_textures(a, limits):
         return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit, reach=reach(a, limits))
+    steps = (turn_rows(a, limits), *sdpa.attend_steps(a, q, limits))
+    return Plan((q,), steps, buffer_route(steps), limit)
+
+
+def buffer_route(steps: tuple[Step, ...]) -> str:
+    return "buffer+split" if steps[-1].kernel == "sdpa_reduce" else "buffer"
+
+
+def turn_rows(a: Args, limits: Limits, rename: tuple[tuple[str, str], ...] = (), *, reordered: bool = False) -> Step:
+    """Rotary embedding and the write of caches that are buffers. `reordered`: rotary pairs are neighbours."""
+    q, k = a["xq"], a["xk"]
     pairs = (prod(q) // 2, prod(k) // 2)
     half = limits.kv == "f16"
     packing = (("CELL", "u32"), ("PACK", "pack2x16float(v)")) if half else (("CELL", "vec2<f32>"), ("PACK", "v"))
-    turn = Step(
+    flags = (("ABSOLUTE", int(a.attrs["absolute"])), ("HALVES", int(a.attrs["halves"])), ("REORDERED", int(reordered)))
+    return Step(
         "rope_cache",
         (
             ("pairs_q", pairs[0]),
             ("pairs_k", pairs[1]),
-            ("heads_q", heads),
+            ("heads_q", q[2]),
             ("heads_k", k[2]),
-            ("half_dim", dim // 2),
+            ("half_dim", q[3] // 2),
             ("width", a["cos"][1]),
             ("pos_slot", a.slots["pos"]),
         ),
         fold(ceil_div(pairs[0] + 2 * pairs[1], WG), limits, "rope"),
-        (("WG", WG), ("ABSOLUTE", int(a.attrs["absolute"])), ("HALVES", int(a.attrs["halves"])), *packing),
+        (("WG", WG), *flags, *packing),
+        rename=rename,
         work=(8 * (pairs[0] + 2 * pairs[1]) * 2, 6 * (pairs[0] + pairs[1])),
     )
-    steps = (turn, *sdpa.attend_steps(a, q, limits))
-    return Plan((q,), steps, "buffer+split" if len(steps) > 2 else "buffer", limit)
 
 
 def _turn_step(a: Args, limits: Limits) -> Step:

@@ -1,7 +1,8 @@
 """wr.attention_q4gsw: rms_norm, 4-bit linears of queries, keys and values, rotary embedding, cache write, attention.
 
-The linear rotates its results in registers and writes the caches itself, so q, k and v are never read back. Needs
-caches that are textures (see attention.py) and tables that are read at the position.
+The linear rotates its results in registers and writes the caches itself, so q, k and v are never read back. Where
+caches are buffers (see attention.py) it does so for a single row, in a decode step; several rows take a dispatch more.
+Needs tables that are read at the position.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, rows_of
-from . import attention, linear_q4gsw, linear_q4gsw_fused, q4_activations, q4_layout
-from .limits import SOFTWARE, Limits
+from . import attention, linear_q4gsw, linear_q4gsw_fused, q4_activations, q4_layout, qkv_rows
+from .limits import Limits
 from .plan import Plan, Step, need
 from .q4_activations import Linear
 from .q4_dispatch import KERNELS, layout_of, strip_consts, strip_grid
@@ -47,15 +48,19 @@ def remember(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int, limits: Limits) -> bool:
     """Whether the kernels of this op support the shapes of every part."""
-    if len(cache) != 4 or len(widths) != 3 or cache[3] % 4 or any(n % (4 * limits.profile.lanes) for n in widths):
+    if len(cache) != 4 or len(widths) != 3 or cache[3] % 4 or any(n % cache[3] for n in widths):
         return False
+    if not q4_layout.fits(x[-1], group, widths, limits):
+        return False
+    if _on_textures(widths, cache, table, limits):
+        return limits.profile.splits == 1 and not any(n % (4 * limits.profile.lanes) for n in widths)
+    return not limits.profile.shuffle and table[-1] % 4 == 0
+
+
+def _on_textures(widths: tuple[int, ...], cache: Dims, table: Dims, limits: Limits) -> bool:
     dim = cache[3]
     heads = {"xq": (1, 1, widths[0] // dim, dim), "xk": (1, 1, widths[1] // dim, dim), "kc": cache, "cos": table}
-    return (
-        q4_layout.fits(x[-1], group, widths, limits)
-        and limits.profile.splits == 1
-        and attention.on_textures(Args(heads), limits)
-    )
+    return attention.on_textures(Args(heads), limits)
 
 
 def _together(n: int, dim: int, width: int) -> Array:
@@ -85,7 +90,8 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     part = _apart(a)
-    return attention.resources(part, limits) | linear_q4gsw.resources(a, limits)
+    scratch = {} if attention.on_textures(part, limits) else qkv_rows.resources(part)
+    return attention.resources(part, limits) | linear_q4gsw.resources(a, limits) | scratch
 
 
 def _case(
@@ -135,12 +141,11 @@ def _case(
     pack=pack,
     resources=resources,
     make=linear_q4gsw.make,
-    profiles=(SOFTWARE,),
     cases=(
-        _case(11, 96, 4, 2, 32, 40, 0, 1, 2, 5),
+        _case(11, 128, 4, 2, 32, 40, 0, 1, 2, 5),
         _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
         _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
-        _case(11, 96, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
+        _case(11, 128, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
         _case(71, 64, 4, 2, 32, 80, 3, 1, 16, 21),
     ),
 )
@@ -150,7 +155,7 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
     for i in range(3):
         linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a.get(f"bias{i}"), a[f"w{i}"][0], group)
     need("norm" not in a or a["norm"] == (a["x"][-1],), "the norm's weight does not fit")
-    bounds, route = attention.bounds(part), "texture"
+    bounds = attention.bounds(part)
     m = rows_of(a["x"])
     if not m:
         return Plan((part["xq"],), (), "empty", bounds)
@@ -158,13 +163,15 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
         fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits),
         "no kernel for this shape",
     )
+    if not attention.on_textures(part, limits):
+        steps = qkv_rows.steps(_linear(a), part, m, limits)
+        return Plan((part["xq"],), steps, attention.buffer_route(steps), bounds)
     steps = (*_project(a, m, limits), *attention.attend_steps(part, limits))
-    return Plan((part["xq"],), steps, route, bounds, reach=attention.reach(part, limits))
+    return Plan((part["xq"],), steps, "texture", bounds, reach=attention.reach(part, limits))
 
 
-def _project(a: Args, m: int, limits: Limits) -> list[Step]:
-    """The linear; its last part rotates queries and keys and writes the caches."""
-    linear = Linear(
+def _linear(a: Args) -> Linear:
+    return Linear(
         a["x"][-1],
         a.int("group"),
         tuple(a[f"w{i}"][0] for i in range(3)),
@@ -173,6 +180,11 @@ def _project(a: Args, m: int, limits: Limits) -> list[Step]:
         eps=a.num("eps"),
         rounded=bool(a.attrs["rounded"]),
     )
+
+
+def _project(a: Args, m: int, limits: Limits) -> list[Step]:
+    """The linear; its last part rotates queries and keys and writes the caches, which are textures."""
+    linear = _linear(a)
     k, columns = linear.k, sum(linear.widths)
     rows_from = q4_activations.source(linear, m, limits)
     weights, consts = layout_of(linear, limits), strip_consts(linear, m, rows_from, limits)

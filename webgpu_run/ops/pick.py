@@ -1,5 +1,8 @@
 """wr.pick: the id of the next token from the last row of logits, so that decoding reads four bytes, not the vocabulary.
 
+If it `feeds` the next step, the chosen id also becomes the first token of the graph's first input. That is no argument,
+because its length would then decide about the plan.
+
 `how` comes from choice.draw_words: without words the largest logit is taken, with all words one is drawn. Words of
 choice.repeat_words may follow; then all of this reads a copy of the row in which recent tokens are lowered. A draw does
 not sort. It counts logits in bins by their distance from the largest, lists those in the few bins where top-k, top-p,
@@ -49,12 +52,13 @@ def _case(*x: int, live: tuple[tuple[int, ...], ...] = (), sampler: tuple[float,
     sizes = (0, WORDS, 2 + RECENT, most := WORDS + 2 + 2 * RECENT)
     top = {"x": x, "how": (most,)}
     small = tuple({"x": dims, "how": (how,)} for dims in (x, *live) for how in sizes if (dims, how) != (x, most))
-    return Case(top, {"sampler": sampler} if sampler else {}, small, {"how": "int32", "out": "int32"})
+    attrs = {"feeds": False} | ({"sampler": sampler} if sampler else {})
+    return Case(top, attrs, small, {"how": "int32", "out": "int32"})
 
 
 @op(
     "wr.pick",
-    "x how/int32 -> out/int32",
+    "x how/int32 feeds:bool -> out/int32",
     reference=reference,
     resources=resources,
     make=make,
@@ -89,12 +93,13 @@ def pick(a: Args, limits: Limits) -> Plan:
     chunk = ceil_div(fours, min(PARTS if limits.profile.tiled else PARTS // 8, ceil_div(fours, lanes)))
     parts = ceil_div(fours, chunk)
     params = (("base", base), ("count", count), ("chunk", chunk), ("parts", parts))
+    ids = ("IDS", int(a.attrs["feeds"]))
     grid, one, wg = fold(parts, limits), (1, 1, 1), ("WG", lanes)
     consts = (wg, ("SUMS", SUMS if draw else 0))
     first = Step("pick_parts", params, grid, consts, rename=rename, work=(4 * count, 0))
     more = "repeat+" if recent else ""
     if not draw:
-        best = Step("pick_best", params, one, work=(12 * parts, 0))
+        best = Step("pick_best", params, one, (ids,), work=(12 * parts, 0))
         return Plan(((1,),), (*before, first, best), f"{more}greedy")
     steps = (
         *before,
@@ -102,6 +107,6 @@ def pick(a: Args, limits: Limits) -> Plan:
         Step("pick_sums", params, grid, (wg,), rename=rename, work=(4 * count, 0)),
         Step("pick_ends", params, one, (wg,), work=(8 * SUMS, 0)),
         Step("pick_list", params, grid, (wg,), rename=rename, work=(4 * count, 0)),
-        Step("pick_draw", params, one, (("WG", 64),), work=(4 * SUMS, 0)),
+        Step("pick_draw", params, one, (("WG", 64), ids), work=(4 * SUMS, 0)),
     )
     return Plan(((1,),), steps, f"{more}drawn")

@@ -16,6 +16,7 @@ from .limits import Limits
 from .wgsl import Consts
 
 Grid = tuple[int, int, int]
+TURNS = 16  # most turns in one submission
 STAGED_ROWS = 64  # rows in each layer of a texture that activations are copied into
 
 
@@ -38,6 +39,14 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """A dispatch that does nothing while position `arg` is below `below`. The executor omits it then."""
+
+    arg: str
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch of a kernel."""
 
@@ -49,6 +58,7 @@ class Step:
     rename: tuple[tuple[str, str], ...] = ()  # (binding, argument) where the two have different names
     work: tuple[int, int] = (0, 0)  # (bytes moved, floating-point operations), for reports
     stage: Stage | None = None
+    idle: Idle | None = None
 
     def uniform(self) -> bytes:
         """The parameters as the kernel's `struct Params` has them."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, prod
 from .limits import Limits
-from .plan import Bound, Plan, Step, fold, need, unsupported
+from .plan import Bound, Idle, Plan, Step, fold, need, unsupported
 from .spec import Args, Case, Resource, op
 
 WG = 64
 POSITIONS = 4  # positions per tile of a group of eight lanes
+WHOLE_TILES = 4  # one workgroup reads these no slower than several would, because their results need another dispatch
 FLOATS = 512  # of queries that a workgroup keeps in registers, besides the same number of sums
 
 
@@ -125,18 +126,27 @@ class Deal:
     def tile(self) -> int:
         return self.groups * POSITIONS
 
+    @property
+    def span(self) -> int:
+        """The longest live context that one workgroup reads alone, even if there are splits for a longer one."""
+        return WHOLE_TILES * self.tile
+
 
 def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
     """From the live rows and the largest context, so that a new position does not change it."""
     seq, heads, dim = q[1:]
     each = heads // cache[2]
-    groups = max(1, min(limits.profile.workgroup, limits.max_invocations) // 8)
+    lanes = limits.profile.workgroup * (2 if seq == 1 and limits.profile.fill > 1 else 1)  # one row has few workgroups
+    groups = max(1, min(lanes, limits.max_invocations) // 8)
     most = min(FLOATS // dim, _shared_queries(groups, limits))
     share = max(n for n in range(1, each + 1) if each % n == 0 and (n == 1 or n <= most))
     rows = max(1, min(4, most // share)) if seq > 1 else 1
     items = heads // share * ceil_div(seq, rows)
-    splits = min(limits.profile.fill // items, ceil_div(cache[1], groups * POSITIONS), limits.max_workgroups)
-    return Deal(share, rows, groups, items, max(1, splits))
+    way = Deal(share, rows, groups, items, 1)
+    if cache[1] <= way.span:
+        return way
+    splits = min(limits.profile.fill // items, ceil_div(cache[1], way.tile), limits.max_workgroups)
+    return replace(way, splits=max(1, splits))
 
 
 def _shared_queries(groups: int, limits: Limits) -> int:
@@ -185,10 +195,9 @@ def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
         (*fold(way.items, limits, f"{seq} queries of {heads} heads")[:2], way.splits),
         (
             *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", way.share), ("QROWS", way.rows)),
-            *(("GROUPS", way.groups), ("POSITIONS", POSITIONS), ("WHOLE", int(whole))),
+            *(("GROUPS", way.groups), ("POSITIONS", POSITIONS), ("WHOLE", int(whole)), ("SPAN", way.span)),
             *cells,
         ),
-        rename=() if whole else (("out", "part"),),
         work=(4 * seq * kv * dim * 4, 0),
     )
     if whole:
@@ -199,8 +208,12 @@ def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
         "sdpa_reduce",
         (("cells", count), ("splits", way.splits), ("pos_slot", a.slots["pos"])),
         fold(ceil_div(count, WG), limits),
-        (("WG", WG), ("HEADS", heads), ("CELLS", dim // int(width[1])), ("TILE", way.tile), vector),
+        (
+            *(("WG", WG), ("HEADS", heads), ("CELLS", dim // int(width[1]))),
+            *(("TILE", way.tile), ("SPAN", way.span), vector),
+        ),
         work=(seq * heads * (way.splits + 1) * dim * 4, 0),
+        idle=Idle("pos", max(0, way.span - seq + 1)),
     )
     return step, join
 

@@ -13,7 +13,7 @@ from ..errors import ShapeError, UnsupportedError, UsageError
 from ..formats import pte
 from ..gpu.callstats import CallStats, host_clock
 from ..gpu.device import Device
-from ..gpu.executor import TURNS, Ticket, Watch
+from ..gpu.executor import Ticket, Watch
 from ..gpu.residency import ProgressCallback
 from ..gpu.tune import open_tuned
 from ..graph import budget
@@ -22,6 +22,7 @@ from ..graph.lower import planned
 from ..graph.passes.all_rows import all_rows as with_all_rows
 from ..graph.planner import Engine
 from ..ops.choice import GREEDY
+from ..ops.plan import TURNS
 from ..shapes import Array, Dims
 from .interpreter import Interpreter
 from .runner import Runner

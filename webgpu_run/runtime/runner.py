@@ -10,8 +10,9 @@ import numpy as np
 from ..formats import pte
 from ..gpu.callstats import CallStats
 from ..gpu.device import Device
-from ..gpu.executor import Executor, Ticket, Turn, Watch
+from ..gpu.executor import Executor, Ticket, Watch
 from ..gpu.residency import ProgressCallback
+from ..gpu.turns import Turn
 from ..graph.lower import planned
 from ..graph.passes.pick import PICK
 from ..graph.planner import Delta, Engine
@@ -64,26 +65,26 @@ class Runner:
     ) -> Ticket:
         """Queue decode steps, each given by its inputs: ids, position, and the sampler words for the next id.
 
-        Every step but the first takes the id that the step before it chose; so does the first if `from_device`.
+        Every step but the first takes the id that the step before it chose; so does the first if `from_device`. The
+        kernel that chooses an id writes it to where the next step reads its token.
         """
         assert self.pick is not None
         ids, *others = self.graph.input_ids
-        chosen, first, last = self.pick.outs[0], steps[0], steps[-1]
-        feed = ((chosen, ids),)
+        first, last = steps[0], steps[-1]
         on_device = {ids} if from_device else set()
         if len(steps) == 1:
             self.delta = self.executor.make_ready(first, stats, on_device)
-            turns = [Turn(feed if from_device else ())]
+            turns = [Turn()]
         else:  # The plans for the last step fit all of them; each step has its own slot values and inputs.
-            self.delta = self.executor.make_ready([first[0], *last[1:]], stats, on_device | {*others}, slots=False)
+            inputs = [first[0], *last[1:]]
+            self.delta = self.executor.make_ready(inputs, stats, on_device | {*others}, turns=len(steps))
             turns = [
                 Turn(
-                    feed if from_device or k else (),
                     self.engine.moved(step),
                     tuple(self.executor.as_stored(dict(zip(others, step[1:], strict=True)))),
                 )
-                for k, step in enumerate(steps)
+                for step in steps
             ]
         self.executor.skip(frozenset())
-        self.executor.readbacks = (chosen,)
+        self.executor.readbacks = (self.pick.outs[0],)
         return self.executor.submit(stats, timed=timed, turns=turns)

@@ -71,7 +71,7 @@ def _parts(model: Model, runner: int, resident: Any) -> Iterator[Part]:
     for (index, name), resource in resident.owned.items():
         node = resident.graph.nodes[index]
         if node.op.remember and name in node.tensors:
-            rows[id(resource)] = name, resident.graph.tensors[node.tensors[name]].max_dims[1]
+            rows[id(resource)] = f" {node.op.short} {name}", resident.graph.tensors[node.tensors[name]].max_dims[1]
     for k, resource in enumerate((*resident.state, *resident.images)):
         name, positions = rows.get(id(resource), ("", 0))
         yield Part(f"{runner}.{k}{name}", model.device, resource, positions)

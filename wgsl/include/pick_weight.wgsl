@@ -1,5 +1,5 @@
 // A logit as in ops/choice.py: its distance below the largest logit, and its weight. Sums of weights have two words.
-@group(0) @binding(1) var<storage, read> t_how: array<u32>;
+@group(0) @binding(7) var<storage, read> t_how: array<u32>;
 
 const BINS: u32 = 256u;
 struct Sum { count: u32, low: u32, high: u32 }

@@ -1,9 +1,9 @@
 // Stores the rows of [queries, keys, values]: queries are rotated and kept for attention, keys are rotated and written to
-// their cache, values are written to theirs (in the texels of sdpa_texture.wgsl). The two elements of a rotary pair are
-// neighbours here: if the tables pair the halves of a head, the columns of the weights were reordered when packed.
+// their cache, values are written to theirs (in the texels of sdpa_texture.wgsl).
 // include: q4_texel
 // include: cache_store
 // include: slots
+// include: rotary_pairs
 struct Params { rows: u32, out_row: u32, pos_slot: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -13,21 +13,6 @@ struct Params { rows: u32, out_row: u32, pos_slot: u32, eps: f32 }
 @group(0) @binding(8) var<storage, read_write> t_q: array<f32>;
 @group(0) @binding(9) var t_kt: texture_storage_2d_array<rgba32float, write>;  // plan CACHE is rgba32float
 @group(0) @binding(10) var t_vt: texture_storage_2d_array<rgba32float, write>;  // plan CACHE is rgba32float
-
-const TABLE: u32 = 32;  // plan: columns of the cosine and sine tables
-const HALVES: u32 = 0;  // plan: 1 if the tables pair the halves of a head
-
-// Rotates the two pairs at elements 4 i to 4 i + 3 of a head.
-fn turn(v: vec4<f32>, i: u32, pos: u32) -> vec4<f32> {
-  if (HALVES == 1 && i * 4 >= TABLE) { return v; }
-  let at = pos * TABLE + i * 2;
-  let up = at + HALVES * TABLE / 2;
-  let a = vec2(v.x, v.z);
-  let b = vec2(v.y, v.w);
-  let x = a * vec2(t_cos[at], t_cos[at + 1]) - b * vec2(t_sin[at], t_sin[at + 1]);
-  let y = b * vec2(t_cos[up], t_cos[up + 1]) + a * vec2(t_sin[up], t_sin[up + 1]);
-  return vec4(x.x, y.x, x.y, y.y);
-}
 
 fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   if (row >= params.rows) { return; }
