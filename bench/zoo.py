@@ -6,8 +6,8 @@
     python bench/zoo.py fixtures                     # the small ones that the tests use
 
 `export resnet18_224 vit_s_224` also writes .onnx files, for bench/next_to_onnx.py. `--out DIR` is where the models go
-(default: zoo). `export --minilm FOLDER` adds MiniLM with its real weights. An export gets 180 s. Every model is run at
-every live shape, in one session, then the first shape again.
+(default: zoo). `export --minilm FOLDER` adds MiniLM with its real weights. An export gets 180 s
+(`--limit`). Every model is run at every live shape, in one session, then the first shape again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def export_one(name: str, folder: Path) -> dict[str, Any]:
     return about
 
 
-def export(names: list[str], out: Path, minilm: str | None) -> None:
+def export(names: list[str], out: Path, minilm: str | None, limit: float) -> None:
     """Each model in a child of its own, because the exporter keeps state and may hang."""
     import logging
     import warnings
@@ -98,8 +98,9 @@ def export(names: list[str], out: Path, minilm: str | None) -> None:
     import executorch.backends.vulkan.patterns as patterns
     import torch
     import transformers
-    import zoo_families  # noqa: F401
     import zoo_models
+    import zoo_more  # noqa: F401
+    import zoo_tasks  # noqa: F401
     from torch._export.verifier import Verifier
 
     if minilm:
@@ -128,18 +129,18 @@ def export(names: list[str], out: Path, minilm: str | None) -> None:
                 os.dup2(log.fileno(), 2)
                 export_one(name, folder)
             os._exit(0)
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + limit
         while os.waitpid(child, os.WNOHANG) == (0, 0):
             if time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                late = {"name": name, "stage": "timeout", "error": f"no export within {LIMIT_S} s"}
+                late = {"name": name, "stage": "timeout", "error": f"no export within {limit:g} s"}
                 (folder / "about.json").write_text(json.dumps(late))
                 break
             time.sleep(0.1)
         about = json.loads((folder / "about.json").read_text())
         print(
-            f"{name:24} {about['stage']:14} {about.get('seconds', LIMIT_S):6.1f} s  {about.get('error', '')[:120]}",
+            f"{name:24} {about['stage']:14} {about.get('seconds', limit):6.1f} s  {about.get('error', '')[:120]}",
             flush=True,
         )
 
@@ -323,9 +324,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("zoo"))
     parser.add_argument("--minilm", metavar="FOLDER")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one export")
     args = parser.parse_intermixed_args()
     if args.what == "export":
-        export(args.names, args.out, args.minilm)
+        export(args.names, args.out, args.minilm, args.limit)
     elif args.what == "run":
         run(args.names, args.out)
     elif args.what == "session":
