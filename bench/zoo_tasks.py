@@ -25,14 +25,13 @@ class Ranking(nn.Module):
         super().__init__()
         self.dense = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU())
         self.bags = nn.ModuleList(nn.EmbeddingBag(20, 8, mode=m) for m in ("sum", "mean", "max"))
-        self.top = nn.Sequential(nn.Linear(14, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid())
+        self.top = nn.Sequential(nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 1), nn.Sigmoid())
 
     def forward(self, x: Tensor, index: Tensor, offsets: Tensor) -> Tensor:
         d = self.dense(x)
         rows = torch.stack([d, *(bag(index, offsets) for bag in self.bags)], 1)
         products = torch.bmm(rows, rows.transpose(1, 2))
-        i, j = torch.tril_indices(4, 4, -1)
-        return self.top(torch.cat([d, products[:, i, j]], 1))
+        return self.top(torch.cat([d, products.flatten(1)], 1))
 
 
 class Patches(nn.Module):

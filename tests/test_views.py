@@ -40,6 +40,9 @@ def test_views_that_the_exporter_writes_no_step_for() -> None:
     method = pte.Method("forward", (0,), (3,), wrong, (pte.Chain((), (), (double, turn)),))
     with pytest.raises(GraphError, match=r"float32 \[4, 2\] is placed in the memory of float32 \[2, 3\]"):
         Interpreter(method).run([x], lambda i, given: [])
+    nowhere = (*values[:2], pte.Tensor("float32", (3, 2)), *values[3:], 1)
+    with pytest.raises(GraphError, match="value 2 is read, but nothing writes it"):
+        Interpreter(pte.Method("forward", (0,), (3,), nowhere, (pte.Chain((), (), (double, turn)),)))
 
 
 def test_a_view_of_a_buffer() -> None:

@@ -165,6 +165,8 @@ class Interpreter:
                 place = _place(value)
                 base = holders.get(place, stored.get(place, v)) if place and v not in will_be_written else v
                 if base == v:
+                    if place is None and v not in will_be_written:
+                        raise GraphError(f"value {v} is read, but nothing writes it and it has no memory")
                     buffers.add(v)
                     continue
                 self._views[v] = base
