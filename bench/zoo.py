@@ -1,13 +1,13 @@
 """Exports many small models with ExecuTorch's VulkanPartitioner, runs them here, and compares with PyTorch.
 
     et/bin/python bench/zoo.py export [NAME ...]     # needs torch, executorch, transformers: writes zoo/NAME/
-    python bench/zoo.py run [NAME ...]               # needs webgpu-run only
+    python bench/zoo.py run [NAME ...]               # needs webgpu-run only; --no-times is faster
     python bench/zoo.py table docs/zoo.md            # the table of that page
     python bench/zoo.py fixtures                     # the small ones that the tests use
 
 `export resnet18_224 vit_s_224` also writes .onnx files, for bench/next_to_onnx.py. `--out DIR` is where the models go
-(default: zoo). `export --minilm FOLDER` adds MiniLM with its real weights. An export gets 180 s. Every model is run at
-every live shape, in one session, then the first shape again.
+(default: zoo). `export --minilm FOLDER` adds MiniLM with its real weights. An export gets 180 s
+(`--limit`). Every model is run at every live shape, in one session, then the first shape again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 LIMIT_S = 180
 FIXTURES = """
-aspp autoencoder bert_dyn detector dilated_conv1d gpt2_dyn gru lenet llama_dyn mlp_dyn_batch numbers_dyn
+aspp autoencoder bert_dyn detector dilated_conv1d gpt2_dyn graph_attention gru lenet linears_8da8w linears_q8_dynamic
+llama_dyn mlp_dyn_batch numbers_dyn patches
 mobilenet_v3_dyn_hw qwen2_8da4w_dyn resnet_dyn_hw resnet_fp16 resnet_q8 shufflenet super_resolution unet_transposed
 vae_decoder vit
 """
@@ -86,7 +87,7 @@ def export_one(name: str, folder: Path) -> dict[str, Any]:
     return about
 
 
-def export(names: list[str], out: Path, minilm: str | None) -> None:
+def export(names: list[str], out: Path, minilm: str | None, limit: float) -> None:
     """Each model in a child of its own, because the exporter keeps state and may hang."""
     import logging
     import warnings
@@ -98,8 +99,9 @@ def export(names: list[str], out: Path, minilm: str | None) -> None:
     import executorch.backends.vulkan.patterns as patterns
     import torch
     import transformers
-    import zoo_families  # noqa: F401
     import zoo_models
+    import zoo_more  # noqa: F401
+    import zoo_tasks  # noqa: F401
     from torch._export.verifier import Verifier
 
     if minilm:
@@ -128,18 +130,18 @@ def export(names: list[str], out: Path, minilm: str | None) -> None:
                 os.dup2(log.fileno(), 2)
                 export_one(name, folder)
             os._exit(0)
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + limit
         while os.waitpid(child, os.WNOHANG) == (0, 0):
             if time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                late = {"name": name, "stage": "timeout", "error": f"no export within {LIMIT_S} s"}
+                late = {"name": name, "stage": "timeout", "error": f"no export within {limit:g} s"}
                 (folder / "about.json").write_text(json.dumps(late))
                 break
             time.sleep(0.1)
         about = json.loads((folder / "about.json").read_text())
         print(
-            f"{name:24} {about['stage']:14} {about.get('seconds', LIMIT_S):6.1f} s  {about.get('error', '')[:120]}",
+            f"{name:24} {about['stage']:14} {about.get('seconds', limit):6.1f} s  {about.get('error', '')[:120]}",
             flush=True,
         )
 
@@ -169,14 +171,14 @@ def calls_of(path: Path) -> list[tuple[list[Any], list[Any]]]:
     return [(of("in", c), of("out", c)) for c in range(count)]
 
 
-def session(folder: Path) -> dict[str, Any]:
+def session(folder: Path, device: Any = None) -> dict[str, Any]:
     """Load a model once and make all calls; what went wrong, if anything did."""
     sys.path.insert(0, str(ROOT))
     import webgpu_run
 
     calls, errors, problem = calls_of(folder / "calls.npz"), [], ""
     try:
-        model = webgpu_run.load(str(folder / "model.pte"))
+        model = webgpu_run.load(str(folder / "model.pte"), device=device)
         for k, (inputs, wanted) in enumerate([*calls, *calls[:1]]):
             worst, problem = error_of(model.run(inputs), wanted)
             errors.append(worst)
@@ -212,24 +214,38 @@ def command_seconds(folder: Path) -> tuple[float, float]:
     return best
 
 
-def run(names: list[str], out: Path) -> None:
-    """Run every exported model in a process of its own."""
+def session_of_its_own(folder: Path) -> dict[str, Any]:
+    command = [sys.executable, __file__, "session", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        return {"errors": [], "problem": "no result within 600 s"}
+    lines = done.stdout.splitlines()
+    result: dict[str, Any] = (
+        json.loads(lines[-1]) if lines else {"errors": [], "problem": f"exit code {done.returncode}"}
+    )
+    return result
+
+
+def run(names: list[str], out: Path, *, is_timed: bool) -> None:
+    """Run every exported model in a process of its own; without times all in this one, which is much faster."""
+    device = None
+    if not is_timed:
+        sys.path.insert(0, str(ROOT))
+        from webgpu_run.runtime.open import open_device
+
+        device = open_device()
     for folder in sorted(p.parent for p in out.glob("*/about.json")):
         about = json.loads((folder / "about.json").read_text())
         if about["stage"] != "done" or (names and folder.name not in names):
             continue
-        command = [sys.executable, __file__, "session", str(folder)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-            lines = done.stdout.splitlines()
-            result = json.loads(lines[-1]) if lines else {"errors": [], "problem": f"exit code {done.returncode}"}
-        except subprocess.TimeoutExpired:
-            result = {"errors": [], "problem": "no result within 600 s"}
+        result = session(folder, device) if device else session_of_its_own(folder)
         worst = max(result["errors"], default=np.inf)
         if not result["problem"] and worst > about["tolerance"]:
             result["problem"] = f"differs by {worst:.1e} of the range"
         result["is_right"] = not result["problem"]
-        result["seconds"], result["cpu"] = command_seconds(folder) if result["is_right"] else (None, None)
+        timed = result["is_right"] and is_timed
+        result["seconds"], result["cpu"] = command_seconds(folder) if timed else (None, None)
         (folder / "result.json").write_text(json.dumps(result))
         print(f"{folder.name:24} {worst:8.1e} {result['seconds']!s:>6} s  {result['problem'][:160]}", flush=True)
 
@@ -247,9 +263,11 @@ def content(path: Path) -> str:
 
 def table(page: Path, out: Path) -> None:
     """Replace the part of a page between `<!-- zoo -->` and `<!-- end -->`."""
-    rows, failed, refused, times = [], [], [], []
+    rows, failed, refused, times, right = [], [], [], [], 0
     for folder in sorted(p.parent for p in out.glob("*/about.json")):
         about = json.loads((folder / "about.json").read_text())
+        if about["stage"] == "done" and not (folder / "result.json").exists():
+            continue  # it was not run
         if about["stage"] != "done":
             error = re.sub(r"\s+", " ", about.get("error", "")).replace("|", "/")[:160]
             refused.append(f"| {folder.name} | {about['stage']} | {error} |")
@@ -258,10 +276,8 @@ def table(page: Path, out: Path) -> None:
         shapes = len(calls_of(folder / "calls.npz"))
         size = f"{(folder / 'model.pte').stat().st_size / 1e3:.0f}"
         worst = f"{max(result['errors']):.1e}" if result["errors"] else ""
-        if result["is_right"]:
-            seconds, is_right = f"{result['seconds']:.1f} | {result['cpu']:.1f}", "yes"
-        else:
-            seconds, is_right = " | ", "no"
+        is_right = "yes" if result["is_right"] else "no"
+        seconds = " | " if result["seconds"] is None else f"{result['seconds']:.1f} | {result['cpu']:.1f}"
         row = (
             folder.name,
             size,
@@ -273,8 +289,10 @@ def table(page: Path, out: Path) -> None:
             is_right,
         )
         rows.append(f"| {' | '.join(map(str, row))} |")
-        if result["is_right"]:
+        if result["seconds"] is not None:
             times.append(result["cpu"])
+        if result["is_right"]:
+            right += 1
         else:
             problem = result["problem"].replace("|", "/")
             failed.append(f"- `{folder.name}`: {problem}")
@@ -282,9 +300,11 @@ def table(page: Path, out: Path) -> None:
         f"`{p.parent.name}` {json.loads(p.read_text())['cosine']:.8f}" for p in sorted(out.glob("minilm*/result.json"))
     ]
     lines = [
-        f"{len(rows)} of {len(rows) + len(refused)} models export, and {len(times)} of these {len(rows)} are right at",
-        f"every shape. From start to output the command needs {min(times):.1f} to {max(times):.1f} s of CPU time",
-        f"once the kernels are compiled, on {platform.machine()} with {os.cpu_count()} cores.",
+        f"{len(rows)} of {len(rows) + len(refused)} models export, and {right} of these {len(rows)} are right at every",
+        "shape.",
+        f"{len(times)} were timed: from start to output the command needs {min(times, default=0):.1f} to",
+        f"{max(times, default=0):.1f} s of CPU time once the kernels are compiled, on {platform.machine()} with",
+        f"{os.cpu_count()} cores.",
         "",
         "| model | kB | ops in delegates | CPU kernels | shapes | tolerance | largest error | s | CPU s | right |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
@@ -323,11 +343,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("zoo"))
     parser.add_argument("--minilm", metavar="FOLDER")
+    parser.add_argument("--no-times", action="store_true", help="run all models in one process")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one export")
     args = parser.parse_intermixed_args()
     if args.what == "export":
-        export(args.names, args.out, args.minilm)
+        export(args.names, args.out, args.minilm, args.limit)
     elif args.what == "run":
-        run(args.names, args.out)
+        run(args.names, args.out, is_timed=not args.no_times)
     elif args.what == "session":
         print(json.dumps(session(Path(args.names[0]))))
     elif args.what == "table":

@@ -83,7 +83,8 @@ def decoders() -> None:
         "max_position_embeddings": 64,
         "word_embed_proj_dim": WIDTH,
     }
-    gemma2 = {**DECODER, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8}
+    window = {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8}
+    gemma2 = {**DECODER, **window, "attn_implementation": "eager"}
     settings: dict[str, dict[str, Any]] = {
         "GPT2LMHead GPT2": gpt2,
         "OPTForCausalLM OPT": opt,

@@ -24,6 +24,7 @@ for _case in stored():
 OTHERS = ("executorch_prim::", "dim_order_ops::", "et_copy::", "quantized_decomposed::")
 RANDOM = {"aten::rand.out", "aten::randn.out", "aten::empty.out", "aten::empty_like.out"}
 SMALL = {"aten::_to_copy.out", "aten::sym_size.int", "aten::sym_numel", "aten::_local_scalar_dense"}
+SMALL |= {"aten::_embedding_bag.out"}  # three of its four results are only for training
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -95,6 +96,27 @@ def test_quantized() -> None:
     assert rows[0].tolist() == [[6.0, 10.0]]
 
 
+@pytest.mark.parametrize(("mode", "bags"), [(0, [[5.0, 7.0], [0, 0], [4, 5]]), (1, [[2.5, 3.5], [0, 0], [4, 5]])])
+def test_bags_of_rows(mode: int, bags: list[list[float]]) -> None:
+    """Row 0 is padding, the second bag is empty, and the last ends with the index or with the last offset."""
+    table, index = np.arange(6, dtype=np.float32).reshape(3, 2) + np.float32(0), np.array([1, 0, 2, 0, 2])
+    table[1] = [1, 2]
+    outs = [np.zeros((3, 2), "f"), np.zeros(5, np.int64), np.zeros(3, np.int64), np.zeros(3, np.int64)]
+    for offsets, include_last in ((np.array([0, 3, 3]), False), (np.array([0, 3, 3, 5]), True)):
+        args = (table, index, offsets, False, mode, False, None, include_last, 0)
+        got = call("aten::_embedding_bag.out", args, outs)
+        assert got[0].tolist() == bags
+        assert got[1].tolist() == [0, 0, 0, 2, 2]
+        assert got[2].tolist() == [2, 0, 1]
+    weighted = (table, index, np.array([0]), False, 0, False, np.full(5, 0.5, "f"), False, -1)
+    assert call("aten::_embedding_bag.out", weighted, [outs[0][:1], *outs[1:2], *(outs[2][:1],) * 2])[0].tolist() == [
+        [4.5, 7.0]
+    ]
+    largest = (table, index, np.array([0, 3]), False, 2, False, None, False, -1)
+    got = call("aten::_embedding_bag.out", largest, [outs[0][:2], outs[1], outs[2][:2], outs[2][:2]])
+    assert got[0].tolist() == [[4, 5], [4, 5]]
+
+
 def test_copies_between_dim_orders() -> None:
     """Memory is strided as the file declares: element 1 of a channels_last tensor is the next channel."""
     x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
@@ -120,6 +142,7 @@ def test_copies_between_dim_orders() -> None:
         ("topk.values", (np.zeros(2), 3, 0, True, True), (3,), "k is 3"),
         ("scatter.value_out", (np.zeros((2, 2)), 0, np.full((1, 1), 2), 1.0), (2, 2), "out of range"),
         ("slice_copy.Tensor_out", (np.zeros(2), 0, 0, 2, 0), (2,), "step 0"),
+        ("scatter_reduce.two_out", (np.zeros(2), 0, np.zeros(1, int), np.zeros(1), "median", True), (2,), "'median'"),
     ],
 )
 def test_refused_calls(name: str, args: tuple[object, ...], out: tuple[int, ...], problem: str) -> None:

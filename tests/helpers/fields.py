@@ -382,6 +382,11 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return fields_rows.pick(a, limits)
     if short == "choose_qparams_affine":
         return qparams(a, limits)
+    if short == "dequantize_per_channel":
+        x = words(a["x"])
+        axis = a.int("axis") % x.ndim
+        params = {"count": x.size, "channel": x[(0,) * (axis + 1)].size, "channels": x.shape[axis]}
+        return "lanes", [Want("dequantize_channels", params, lanes=x.size, consts={"ZEROS": int("zeros" in a)})]
     kernels = {s.kernel for s in plan.steps}
     return elementwise(op, a, out) if kernels <= {"unary", "binary", "binary_vec4", "where"} else None
 

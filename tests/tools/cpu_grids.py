@@ -287,6 +287,14 @@ GRIDS |= {
     "scatter.value_out": lambda: ((r(4, 3, dtype=t), d, i, 2) for t in (F32, I64) for d, i in ((0, ints(4, 2, 3)), (1, torch.tensor([[2, 0], [1, 2]])))),
     "scatter.src_out": lambda: ((r(4, 3), d, i, r(4, 3)) for d, i in ((0, torch.tensor([[3, 0, 1]])), (1, torch.tensor([[2, 0], [1, 2]])))),
     "scatter_add.out": lambda: ((r(4, 3), d, ints(3, 2, 3), r(4, 3)) for d in (0, 1)),
+    "scatter_reduce.two_out": lambda: (
+        (r(4, 3, dtype=t), d, i, r(4, 3, dtype=t), how, own)
+        for t in (F32, F16, I64)
+        for d, i in ((0, ints(4, 2, 3)), (1, torch.tensor([[2, 0, 2], [1, 2, 1]])), (0, torch.zeros(0, 3, dtype=I64)))
+        for how in ("sum", "prod", "mean", "amax", "amin")
+        for own in (True, False)
+    ),
+    "col2im.out": lambda: ((r(*n, 2 * k[0] * k[1], c), [5, 6], list(k), [d, d], [p, p], [s, s]) for n in ((2,), ()) for k, d, p, s, c in (((2, 3), 1, 0, 1, 16), ((2, 2), 1, 1, 2, 12), ((2, 2), 2, 1, 1, 30), ((1, 3), 1, 0, 3, 4))),
     "masked_scatter.out": lambda: ((r(2, 3), m, r(9)) for m in (r(2, 3, dtype=B), r(3, dtype=B))),
     "convolution.out": lambda: (
         (r(2, 4, *s), r(*(w if not t else (4, w[0] // g if g > 1 else w[0], *w[2:]))), b, [st], [p], [di], t, [0], g)

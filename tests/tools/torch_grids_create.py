@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.ao.quantization.fx._decomposed  # registers the ops of quantized_decomposed
 from torch_grids import ANY, NUM, RNG, Torch, Trial, aten, floats, named, of, pools, product, scalar, slices, unary
 
 TYPES = {name: getattr(torch, name) for name in ("float32", "int32", "bool", "int8", "uint8")}
@@ -43,6 +44,29 @@ def gathers() -> list[Trial]:
     return [*found, ({"x": floats(), "at": RNG.integers(0, 1, ())}, {"dim": 0})]
 
 
+def channels() -> list[Trial]:
+    """int8 tensors with a scale for each index of one dim, and a zero point unless all of them are 0."""
+    found: list[Trial] = []
+    for axis in (0, 1, -1):
+        n = (4, 6, 5)[axis]
+        scales = RNG.uniform(0.01, 0.2, n).astype("float32")
+        found += [
+            (
+                {"x": RNG.integers(-128, 128, (4, 6, 5)).astype("int8"), "scales": scales, **zeros},
+                {**LIMITS, "axis": axis},
+            )
+            for zeros in ({}, {"zeros": RNG.integers(-9, 10, n).astype("int32")})
+        ]
+    return found
+
+
+def dequantized(t: Mapping[str, torch.Tensor], a: Mapping[str, Any]) -> torch.Tensor:
+    op = torch.ops.quantized_decomposed.dequantize_per_channel.default
+    zeros = t["zeros"].long() if "zeros" in t else None
+    return op(t["x"].to(torch.int8), t["scales"], zeros, a["axis"], a["low"], a["high"], torch.int8)
+
+
+LIMITS = {"low": -128, "high": 127}
 CREATED: Mapping[str, tuple[Torch, list[Trial]]] = {
     **{f"aten.{n}.default": (named(getattr(aten, n).default, "x"), unary()) for n in ("hardsigmoid", "log10", "tan")},
     "aten.relu6.default": (named(aten.relu6.default, "x"), unary(NUM)),
@@ -67,6 +91,7 @@ CREATED: Mapping[str, tuple[Torch, list[Trial]]] = {
         for n in ("ones_like", "zeros_like")
     },
     "aten.arange.start_step": (made(aten.arange.start_step, "start", "end", "step"), ranges()),
+    "quantized_decomposed.dequantize_per_channel.default": (dequantized, channels()),
     "aten.gather.default": (named(aten.gather.default, "x", "dim", "at"), gathers()),
     "aten.permute.default": (
         named(aten.permute.default, "x", "order"),

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from . import cpu_image, cpu_math, cpu_moves, cpu_quant, cpu_reduce, cpu_resample
+from . import cpu_image, cpu_math, cpu_moves, cpu_quant, cpu_reduce, cpu_resample, cpu_scatter
 from .cpu_table import KERNELS, CpuKernel
 
 __all__ = ["KERNELS", "CpuKernel"]
-_MODULES = (cpu_image, cpu_math, cpu_moves, cpu_quant, cpu_reduce, cpu_resample)  # each adds its kernels on import
+_MODULES = (
+    cpu_image,
+    cpu_math,
+    cpu_moves,
+    cpu_quant,
+    cpu_reduce,
+    cpu_resample,
+    cpu_scatter,
+)  # each adds its kernels on import

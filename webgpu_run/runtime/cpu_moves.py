@@ -227,7 +227,7 @@ def _along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
     return tuple(places)
 
 
-def _part(source: Array, index: Array) -> Array:
+def part_of(source: Array, index: Array) -> Array:
     if source.ndim != index.ndim or any(n > m for n, m in zip(index.shape, source.shape, strict=True)):
         raise IndexError(f"an index of {list(index.shape)} for values of {list(source.shape)}")
     return source[tuple(slice(n) for n in index.shape)]
@@ -252,8 +252,8 @@ def scattered(x: Array, dim: int, index: Array, values: Any, combine: np.ufunc |
 
 
 kernel("scatter.value_out")(lambda x, dim, index, value: scattered(x, dim, index, value, None))
-kernel("scatter.src_out")(lambda x, dim, index, source: scattered(x, dim, index, _part(source, index), None))
-kernel("scatter_add.out")(lambda x, dim, index, source: scattered(x, dim, index, _part(source, index), np.add))
+kernel("scatter.src_out")(lambda x, dim, index, source: scattered(x, dim, index, part_of(source, index), None))
+kernel("scatter_add.out")(lambda x, dim, index, source: scattered(x, dim, index, part_of(source, index), np.add))
 
 
 @kernel("masked_scatter.out")

@@ -1,12 +1,13 @@
 """Runs a method's execution plan: delegates, CPU kernels, moves, jumps and frees over a table of values.
 
-Values are numpy arrays at their live shapes (or Python scalars), one per value id. A tensor that is read before it is
-written is a mutable buffer: it starts with the file's data or zeros, and keeps its contents from call to call.
+Values are numpy arrays at their live shapes (or Python scalars), one per value id. A tensor that is read and that no
+step writes is either a view, if the file places it in the memory of another tensor, or a mutable buffer: it starts with
+the file's data or zeros, and keeps its contents from call to call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ..errors import GraphError, RunError, ShapeError, UnsupportedError
 from ..formats import pte
 from ..formats.vkgraph import BoolList, DoubleList, IntList
-from ..shapes import Array
+from ..shapes import Array, prod
 from . import cpu
 
 # A call may take this many steps: instructions, and items of the lists that they read. So may the check before it.
@@ -32,6 +33,7 @@ class Interpreter:
         self._constants: dict[int, Any] = {}
         self._state: dict[int, Any] = {}
         self._steps_left = MAX_STEPS
+        self._views: dict[int, int] = {}  # a tensor, and the one whose memory it shares
         self._buffers = self._check()
 
     def run(self, inputs: Sequence[Array], call: CallDelegate) -> list[Any]:
@@ -123,6 +125,8 @@ class Interpreter:
         if v in self._constants:
             return self._constants[v]
         value = self.method.values[v]
+        if v in self._views and isinstance(value, pte.Tensor):
+            return _seen_as(value, self.method.values[self._views[v]], self._value(env, self._views[v]))
         match value:
             case pte.Tensor():
                 array = _initial(value)
@@ -142,11 +146,39 @@ class Interpreter:
         return value
 
     def _check(self) -> frozenset[int]:
-        """Check that every call can be made. Returns the value ids of the mutable buffers."""
+        """Check that every call can be made and find the views. Returns the value ids of the mutable buffers."""
         method, values = self.method, self.method.values
+        steps = [*self._reads_and_writes(), (method.outputs, ())]
+        will_be_written = {v for _, writes in steps for v in writes}
+        stored = {
+            _place(values[v]): v
+            for v in will_be_written | set(range(len(values)))
+            if _is_stored(values[v], v in will_be_written)
+        }
         written, buffers = set(method.inputs), set[int]()
-        reads: tuple[int, ...]
-        writes: tuple[int, ...]
+        holders = {_place(values[v]): v for v in method.inputs}  # of each place in memory: the value it has now
+        for reads, writes in steps:
+            for v in self._flat(reads):
+                value = values[v]
+                if not isinstance(value, pte.Tensor) or v in written or value.constant or v in self._views:
+                    continue
+                place = _place(value)
+                base = holders.get(place, stored.get(place, v)) if place and v not in will_be_written else v
+                if base == v:
+                    if place is None and v not in will_be_written:
+                        raise GraphError(f"value {v} is read, but nothing writes it and it has no memory")
+                    buffers.add(v)
+                    continue
+                self._views[v] = base
+                if base not in written:
+                    buffers.add(base)
+            written.update(writes)
+            holders |= {_place(values[v]): v for v in writes}
+        return frozenset(buffers)
+
+    def _reads_and_writes(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """What each step reads and writes; a step that cannot be taken is an error."""
+        method = self.method
         for step in method.instructions:
             match step:
                 case pte.KernelCall(name, args):
@@ -155,22 +187,15 @@ class Interpreter:
                         raise UnsupportedError(f"{name} is not a CPU kernel we have")
                     reads, writes = args[: kernel.inputs], tuple(self._outputs(kernel, step))
                     self._check_dtypes(name, (*reads, *writes))
+                    yield reads, writes
                 case pte.DelegateCall(delegate, args):
                     n = self._counts.get(delegate, 0)
-                    reads, writes = args[:n], args[n:]
                     graph = method.delegates[delegate].graph
-                    if graph and len(writes) != len(graph.output_ids):
+                    if graph and len(args[n:]) != len(graph.output_ids):
                         raise GraphError(f"delegate {delegate} is called with different numbers of outputs")
+                    yield args[:n], args[n:]
                 case pte.MoveCall(source, target):
-                    reads, writes = (source,), (target,)
-                case _:
-                    continue
-            for v in self._flat(reads):
-                value = values[v]
-                if isinstance(value, pte.Tensor) and v not in written and not value.constant:
-                    buffers.add(v)
-            written.update(writes)
-        return frozenset(buffers)
+                    yield (source,), (target,)
 
     def _flat(self, ids: Sequence[int]) -> list[int]:
         """These ids and those in the lists they name."""
@@ -195,6 +220,30 @@ class Interpreter:
                 except TypeError:
                     what = f"{name}: value {v} is a {value.dtype} tensor, which no kernel takes"
                     raise UnsupportedError(what) from None
+
+
+Place = tuple[int, int] | None
+
+
+def _place(value: pte.EValue) -> Place:
+    """Where the file's memory plan puts a tensor."""
+    if not isinstance(value, pte.Tensor) or value.allocation is None:
+        return None
+    return value.allocation.memory_id, value.allocation.offset
+
+
+def _is_stored(value: pte.EValue, is_written: bool) -> bool:
+    return isinstance(value, pte.Tensor) and value.allocation is not None and (is_written or value.data is not None)
+
+
+def _seen_as(view: pte.Tensor, base: pte.EValue, held: Array) -> Array:
+    """The memory of a tensor, with the dims of a view of it. The exporter writes no step for such a view."""
+    order, inner = _order(view), _order(base)
+    if np.dtype(view.dtype) != held.dtype or held.size != prod(view.dims):
+        what = f"{held.dtype} {list(held.shape)}"
+        raise GraphError(f"a tensor of {view.dtype} {list(view.dims)} is placed in the memory of {what}")
+    memory = held.transpose(inner).reshape([view.dims[d] for d in order])
+    return memory.transpose(np.argsort(order)) if order else memory
 
 
 def _initial(tensor: pte.Tensor) -> Array:
