@@ -28,7 +28,7 @@ from ..errors import DeviceError, FormatError, UsageError
 from ..runtime.open import open_program
 from . import host
 from .stats import Paired
-from .tables import SCHEMA, Row
+from .tables import SCHEMA, Row, warn
 from .trials import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,7 +193,10 @@ def measure(
                 break
     if not quiet:
         print(plural(number + 1, "round"), file=sys.stderr, flush=True)
-    return [_row(trial, speeds[trial], sides, margin, fail_over) for trial in trials]
+    rows = [_row(trial, speeds[trial], sides, margin, fail_over) for trial in trials]
+    if host.is_busy() and any(row["verdict"] == "unclear" for row in rows):
+        warn("the machine is busy with something else, so verdicts need more rounds: a larger --budget", quiet)
+    return rows
 
 
 def _row(

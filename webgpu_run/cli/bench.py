@@ -105,7 +105,8 @@ How to read a row:
   ttft            ms to the first token of a prompt after a decode step,
                   without compiling
   compile         ms that the first run took longer than the others
-  host, GPU       ms on the host, and on the GPU (from separate runs)
+  host, GPU       ms on the host, and on the GPU (median of separate runs, each
+                  dispatch in a pass of its own: may be above the wall time)
   attn            the part of the GPU time that reads the KV cache
   % roof          share of the speed that memory and arithmetic would allow
   J/token         joules, if the machine reports them (RAPL, a battery in use,
