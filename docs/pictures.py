@@ -146,7 +146,7 @@ def report_page() -> None:
         html.write_text(page(rows), encoding="utf-8")
         for name, scheme in (("light", "1"), ("dark", "0")):
             command = [
-                *(browser, *BROWSER, f"--user-data-dir={folder}/{name}", "--window-size=1240,1262"),
+                *(browser, *BROWSER, f"--user-data-dir={folder}/{name}", "--window-size=1240,1308"),
                 f"--blink-settings=preferredColorScheme={scheme}",
                 f"--screenshot={OUT / f'report-{name}.png'}",
             ]

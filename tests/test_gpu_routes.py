@@ -11,7 +11,7 @@ from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.planner import Engine
 from webgpu_run.ops import attention, attention_q4gsw, sdpa
-from webgpu_run.ops.limits import GPU, SOFTWARE
+from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE
 from webgpu_run.ops.linear_q4gsw import _case
 from webgpu_run.ops.linear_q4gsw_fused import _case as _fused_case
 from webgpu_run.ops.spec import Case, load_all
@@ -76,6 +76,14 @@ def test_context_dealt_out(name: str, case: Case, subgroups: bool, device: Devic
     opcheck.check_case(op, case, gpu)
     if name != "wr.attention_q4gsw":  # its linear has a folded grid only for millions of columns
         opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
+
+
+@pytest.mark.parametrize("name", ["wr.attention_q4gsw", "wr.linear_q4gsw.1", "wr.linear_q4gsw.3"])
+def test_folded_grids_without_subgroups(name: str, device: Device) -> None:
+    """A folded grid may have workgroups past the last strip, which must store nothing."""
+    op, plain = load_all()[name], with_limits(device, profile=PLAIN, software=True, subgroups=False)
+    for case in op.cases:
+        opcheck.check_case(op, case, opcheck.folding(op, case, plain))
 
 
 @pytest.mark.parametrize("subgroups", [True, False])

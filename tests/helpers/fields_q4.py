@@ -138,6 +138,7 @@ def expected(
     rows = 8 * tall if tiled else shares.get("ROWS", rows)
     # columns that are not there: of a strip that is not full, or of one that is not there itself
     edge = m == 1 or count * lanes % quads > 0 or any(n % (4 * lanes >> swiglu) for n in widths)
+    edge = edge or count * lanes > quads * limits.max_workgroups
     flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, swiglu, edge)
     kept = dict(zip(ENDS, map(int, flags), strict=True))
     consts = {"K": k, "G": group, "LANES": lanes, "TOGETHER": near, "PARTS": parts(k, group, lanes, limits)}

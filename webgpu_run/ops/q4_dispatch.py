@@ -94,9 +94,11 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
     else:
         consts = few_consts(m, where, bool(rows_from.norm), linear.rounded, limits)
         window, rows, quads = m, consts["ROWS"], consts["QUADS"]
-    # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing.
-    columns = where.lanes * (2 if linear.swiglu else 4)
+    # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing, and
+    # so does a folded grid, which may have workgroups past the last strip.
+    columns, groups = where.lanes * (2 if linear.swiglu else 4), ceil_div(where.strips * where.lanes, quads)
     complete = m > 1 and where.strips * where.lanes % quads == 0 and not any(n % columns for n in widths)
+    complete = complete and groups <= limits.max_workgroups
     consts |= {"OUTS": len(linear.outs), "BIAS": int(linear.bias), "RESIDUAL": int(linear.residual)}
     consts |= {"SWIGLU": int(linear.swiglu), "EDGE": int(not complete)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", "res" if linear.residual else "")]
@@ -111,7 +113,7 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
                     *(("strip1", second), ("strip2", third)),
                     *(("rows", live), ("out_row", first), ("eps", linear.eps)),
                 ),
-                strip_grid(ceil_div(where.strips * where.lanes, quads), ceil_div(live, rows), limits),
+                strip_grid(groups, ceil_div(live, rows), limits),
                 tuple(consts.items()),
                 rows_from.window(first, window, k),
                 tuple(rename),
