@@ -127,8 +127,7 @@ class BatchRun:
         while self._waiting and len(self._texts) < self.parallel:
             job = self._waiting[0]
             ids = beginning_of(job)
-            is_shared = self._users[ids] > 1 if ids not in self._beginnings else True
-            is_new = bool(ids) and is_shared and ids not in self._beginnings
+            is_new = bool(ids) and ids not in self._beginnings and self._users[ids] > 1
             if len(self._free) < 1 + is_new:
                 return
             self._waiting.popleft()
