@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from webgpu_run.bench.linears import VIEW as LINEARS
-from webgpu_run.bench.tables import LOAD, MODEL, View, sinks
+from webgpu_run.bench.tables import View, sinks
+from webgpu_run.bench.views import LOAD, MODEL
 
 HERE = Path(__file__).resolve().parent
 
@@ -27,6 +29,35 @@ def peers(rows: list[dict[str, Any]]) -> None:
         print(f"| {'×'.join(map(str, shape))} | {by['ours']['median']:,.0f} | {' | '.join(cells)} |")
 
 
+def radv(rows: list[dict[str, Any]]) -> None:
+    """One line per shape, each cell before and after; then the kernels of a peer."""
+    print("| M×K×N | workgroups | per | naga | Tint | VGPRs | LDS | waves |\n|---|---:|---|" + "---:|" * 5)
+    ours = [row for row in rows if row["version"] != "ExecuTorch"]
+    for shape in dict.fromkeys((row["m"], row["k"], row["n"]) for row in ours):
+        by = {(r["version"], r["compiler"]): r for r in ours if (r["m"], r["k"], r["n"]) == shape}
+        both = [by[version, "naga"] for version in ("before", "after")]
+        cells = [_change(f"{r['workgroups']:,}" for r in both), both[0]["unit"]]
+        cells += [_change(_per(by.get((version, c))) for version in ("before", "after")) for c in ("naga", "tint")]
+        cells += [_change(f"{r[key]:,}" for r in both) for key in ("vgpr", "lds", "waves")]
+        print(f"| {'×'.join(map(str, shape))} | {' | '.join(cells)} |")
+    theirs = [row for row in rows if row["version"] == "ExecuTorch"]
+    for kernel in dict.fromkeys(row["kernel"] for row in theirs):
+        naga, tint = (next(r for r in theirs if (r["kernel"], r["compiler"]) == (kernel, c)) for c in ("naga", "tint"))
+        cells = ["", naga["unit"], _per(naga), _per(tint), *(f"{naga[key]:,}" for key in ("vgpr", "lds", "waves"))]
+        print(f"| ExecuTorch `{kernel}` | {' | '.join(cells)} |")
+    print()
+
+
+def _per(row: dict[str, Any] | None) -> str:
+    """Instructions per unit of work; marked where the loop is unrolled, so that the whole module was counted."""
+    return f"{row['per']:.2f}{'*' * row['whole_module']}" if row else "–"
+
+
+def _change(values: Iterable[str]) -> str:
+    before, after = values
+    return before if before == after else f"{before} → {after}"
+
+
 TABLES: dict[str, View] = {"model": MODEL, "load": LOAD, "linear": LINEARS}
 
 
@@ -36,6 +67,8 @@ def main() -> None:
         kind = rows[0]["kind"] if rows and "." not in path.stem else ""
         if kind == "peer":
             peers(rows)
+        if kind == "radv":
+            radv(rows)
         if kind in TABLES:
             with sinks("md", None, TABLES[kind], rows) as table:
                 table.show(rows)

@@ -14,8 +14,8 @@ from helpers.command import HERE, Result, execute
 ROOT = HERE.parent
 MODEL = ROOT / "webgpu_run" / "bundled" / "model.pte"
 TURNS = 60  # slow enough to be seen on a busy machine
-LOOP = "  for (var b = split; b < BLOCKS; b += SPLITS) {\n"
-AFTER = "  if (SPLITS > 1) {\n    let part = joined("
+LOOP = "  for (var b = 0u; b < BLOCKS; b++) {\n"
+AFTER = "  for (var r = 0u; r < ROWS; r++) { // unroll\n    let f = factor"
 
 
 def bench(tree: Path, *args: str | Path) -> Result:

@@ -149,7 +149,7 @@ def expected(
         kernel, consts = "linear_q4gsw_few", {**consts, **shares, "NORM": int(folded)}
         consts["SIZES"] = int("round" in forms)
     else:
-        consts |= {"ROWS": rows, "SPLITS": 1, "STRIPS": each}
+        consts |= {"ROWS": rows, "STRIPS": each}
         consts |= {"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}
         consts |= {} if packed else {"NORM": int(folded)}
         kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle

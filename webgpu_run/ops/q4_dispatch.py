@@ -11,8 +11,6 @@ from .q4_activations import ActivationSource, Form, Linear, bound_rows, source
 from .q4_gpu import TILE_QUADS, few_consts, tile_consts, uses_tiles
 from .q4_layout import Layout, layout, paired_width, strip_counts
 
-SPLIT_BYTES = 80  # workgroup memory per invocation where lanes share columns: struct Part of q4_strips.wgsl
-
 
 class Kernels(NamedTuple):
     """The kernels that read activations in one form. An empty name: no adapter gets this combination."""
@@ -48,26 +46,19 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
 
 def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Limits) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
-    k, profile, where = linear.k, limits.profile, layout_of(linear, limits)
+    k, where = linear.k, layout_of(linear, limits)
     in_texture = rows_from.form is Form.TEXTURE
     window = bound_rows(m, k, limits, itemsize=rows_from.itemsize, rounded=rows_from.rounded)
     rows = min(m, 2) if m < 3 else 4
     rows = rows if in_texture else min(rows, window)
-    splits = min(
-        profile.splits,
-        k // 32,  # every lane needs a block
-        limits.max_workgroup_bytes // (SPLIT_BYTES * profile.lanes),
-        limits.max_invocations // profile.lanes,
-    )
     # Activations are loaded once for all strips of a workgroup. With one row, up to four strips per workgroup are
     # fastest; with four rows, two, because the unrolled code for three no longer fits the instruction cache.
-    each = 2 if splits == 1 else 1
-    if splits == 1 and rows == 1:
+    each = 2
+    if rows == 1:
         each = 4 if where.strips_per_row < 3 and where.strips % 8 == 0 else max(where.strips_per_row, 2)
     return {
         **where.consts(),
         "ROWS": rows,
-        "SPLITS": splits,
         "STRIPS": each,
         **({"STAGED_ROWS": STAGED_ROWS} if in_texture else {}),
         **({"WINDOW": window} if rows_from.form in (Form.UNIFORM, Form.PACKED) else {}),

@@ -1,15 +1,13 @@
 // y = x w^T for 4-bit weights in strips of 4 * LANES columns.
-// A lane owns 4 columns of each of STRIPS strips, and ROWS rows. With SPLITS > 1 (and one strip), SPLITS lanes own the same
-// columns, each with every SPLITS-th block of k, and workgroup memory joins their sums: GPUs need that many lanes to be
-// busy, software adapters are faster without.
+// A lane owns 4 columns of each of STRIPS strips, and ROWS rows. This is the kernel of software adapters; GPUs, which need more
+// invocations to be busy, have q4_few.wgsl.
 // x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
-// storage, and elsewhere it is a broadcast. The norm before the matmul, and bias, SwiGLU and residual after it, are part of
+// storage. The norm before the matmul, and bias, SwiGLU and residual after it, are part of
 // this kernel, because each would otherwise cost a dispatch and a round trip through memory.
 // A q4_out_* file adds Params, the bindings of the outputs and store_row; a q4_x_* or q8_x_* file adds the activations: X,
 // prepare, load_x, column and factor.
 // include: q4_texel
 const ROWS: u32 = 1;  // plan: rows per workgroup
-const SPLITS: u32 = 1;  // plan: lanes that share columns
 const STRIPS: u32 = 2;  // plan: strips per workgroup
 
 alias Rows = array<X, ROWS>;
@@ -43,33 +41,12 @@ fn scales(p: Place, b: u32, lane: u32) -> vec4<f32> {
   return bitcast<vec4<f32>>(texel(p.row, (group * TOGETHER + p.at) * LANES + lane));
 }
 
-struct Part { acc: Sums, square: f32 }
-var<workgroup> parts: array<Part, SPLITS * LANES>;
-
-// The sum over the lanes that share columns; valid in the first of them.
-fn joined(local: u32, part: Part) -> Part {
-  parts[local] = part;
-  workgroupBarrier();  // if SPLITS > 1
-  if (local < LANES) {
-    for (var i = local + LANES; i < SPLITS * LANES; i += LANES) {
-      for (var r = 0u; r < ROWS; r++) { // unroll
-        parts[local].acc[r] += parts[i].acc[r];
-      }
-      parts[local].square += parts[i].square;
-    }
-  }
-  return parts[local];
-}
-
-@compute @workgroup_size(LANES * SPLITS)
+@compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) wid: vec3<u32>,
   @builtin(num_workgroups) count: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
+  @builtin(local_invocation_index) lane: u32,
 ) {
-  let lane = local % LANES;
-  let split = local / LANES;  // if SPLITS > 1
-  // if SPLITS == 1: const split = 0u;  // uniform control flow, which subgroup operations need
   let row = wid.x * ROWS;
   let first = wid.z * count.y + wid.y;
   var places: array<Place, STRIPS>;
@@ -79,7 +56,7 @@ fn main(
   var acc: array<Sums, STRIPS>;
   var square = 0.0;  // sum of squares of the row; only a single row is normalised here
   prepare(lane);
-  for (var b = split; b < BLOCKS; b += SPLITS) {
+  for (var b = 0u; b < BLOCKS; b++) {
     var x: Rows;
     for (var r = 0u; r < ROWS; r++) { // unroll
       x[r] = load_x(row + r, b, lane);
@@ -92,12 +69,6 @@ fn main(
         acc[i][r] += s * d[r];
       }
     }
-  }
-  if (SPLITS > 1) {
-    let part = joined(local, Part(acc[0], square));
-    if (split > 0) { return; }
-    acc[0] = part.acc;
-    square = part.square;
   }
   for (var r = 0u; r < ROWS; r++) { // unroll
     let f = factor(row + r, square);
