@@ -21,7 +21,7 @@ from helpers.graphs import args_of, fill, with_limits
 
 CORE = {"uniform_align": 256, "max_workgroup_bytes": 16384, "max_invocations": 256, "max_texture": 8192}
 LINEAR = {
-    "et_vk.linear_q4gsw.default": (_case(37, 64, 48, 32, 1, 3, 9, 33), _case(9, 1024, 70, 64, 8, bias=True)),
+    "et_vk.linear_q4gsw.default": (_case(37, 64, 48, 32, 1, 3, 9, 33), _case(65, 1024, 70, 64, 17, 8, bias=True)),
     "wr.linear_q4gsw.1": (
         _fused_case(40, 64, (44, 44), 9, 3, swiglu=True, norm=True),
         _fused_case(33, 128, (64,), 32, 8, norm=True, res=True),
@@ -35,7 +35,7 @@ ATTENTION = {
         attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
     ),
     "wr.attention_q4gsw": (
-        attention_q4gsw._case(11, 128, 4, 2, 32, 300, 280, 1, 2),
+        attention_q4gsw._case(11, 64, 4, 2, 32, 300, 280, 1, 2),
         attention_q4gsw._case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
         attention_q4gsw._case(3, 64, 6, 2, 16, 24, 7, 1, norm=False, rounded=True),
     ),
@@ -106,7 +106,7 @@ def test_moving_position_plans_nothing(subgroups: bool, device: Device) -> None:
 
 
 def test_few_rows_are_not_tiled(device: Device) -> None:
-    op, case = load_all()["et_vk.linear_q4gsw.default"], _case(7, 64, 48, 32)
+    op, case = load_all()["et_vk.linear_q4gsw.default"], _case(16, 64, 48, 32)
     for changes in ({}, {"max_workgroup_bytes": 8192}):
         limits = with_limits(device, profile=GPU, **{**CORE, **changes}).limits
         wide = _case(40, 64, 48, 32) if changes else case

@@ -6,9 +6,12 @@ import itertools
 
 import pytest
 
+from webgpu_run.debug.kernels import PROFILES
 from webgpu_run.ops.limits import GPU, SOFTWARE, Limits
 from webgpu_run.ops.q4_activations import Linear
 from webgpu_run.ops.q4_dispatch import linear_steps
+from webgpu_run.ops.q4_layout import fits
+from webgpu_run.shapes import prod
 
 from helpers import fields_q4
 
@@ -29,7 +32,7 @@ FORMS = [
 @pytest.mark.parametrize("kind", LIMITS)
 @pytest.mark.parametrize(("form", "widths"), FORMS)
 @pytest.mark.parametrize(("k", "group"), [(64, 32), (576, 32), (1536, 64)])
-@pytest.mark.parametrize("m", [1, 2, 3, 9, 64, 131])
+@pytest.mark.parametrize("m", [1, 2, 3, 9, 17, 64, 131])
 def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: str, kind: str) -> None:
     eps = 0.25 if "norm" in form else 0.0
     linear = Linear(
@@ -47,3 +50,41 @@ def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: 
     steps = linear_steps(linear, m, LIMITS[kind])
     want = fields_q4.expected(m, k, group, widths, LIMITS[kind], form.split("+"), eps)
     assert [fields_q4.seen(step) for step in steps] == want
+
+
+GPUS = [name for name in PROFILES if name.startswith("gpu")]
+
+
+@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("n", [4, 192, 576, 960, 2048, 3072, 16384, 49152])
+@pytest.mark.parametrize(("k", "group"), [(576, 32), (2048, 32), (8192, 128), (18944, 32)])
+def test_workgroups_of_one_row(k: int, group: int, n: int, profile: str) -> None:
+    """At least 128 for 2048 columns, and one for each 4 columns where there are few."""
+    limits = PROFILES[profile]
+    assert fits(k, group, (n,), limits)
+    (step,) = linear_steps(Linear(k, group, (n,), residual=True), 1, limits)
+    assert step.kernel == "linear_q4gsw_few"
+    assert prod(step.grid) >= min(128, n // 4)
+    assert dict(step.consts)["SPLITS"] * dict(step.consts)["QUADS"] <= 128
+    assert fields_q4.seen(step) == fields_q4.expected(1, k, group, (n,), limits, ("residual",))[0]
+
+
+@pytest.mark.parametrize("profile", GPUS)
+@pytest.mark.parametrize("m", range(2, 17))
+@pytest.mark.parametrize("k", [576, 2048, 18944])
+def test_few_rows_read_weights_once_or_twice(k: int, m: int, profile: str) -> None:
+    """Once for up to 8 rows, twice for up to 16: the x axis of the grid has the groups of rows."""
+    (step,) = linear_steps(Linear(k, 32, (2048,)), m, PROFILES[profile])
+    assert step.kernel == "linear_q4gsw_few"
+    assert step.grid[0] == (1 if m <= 8 else 2)
+    assert fields_q4.seen(step) == fields_q4.expected(m, k, 32, (2048,), PROFILES[profile])[0]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "tall"), [(17, 2048, 4), (64, 2048, 4), (64, 8192, 8), (33, 8192, 8), (32, 8192, 4)]
+)
+def test_tiles_by_shape(m: int, n: int, tall: int) -> None:
+    """64 rows where there are 128 such tiles, 32 elsewhere."""
+    (step,) = linear_steps(Linear(2048, 32, (n,)), m, PROFILES["gpu"])
+    assert (step.kernel, dict(step.consts)["TALL"]) == ("linear_q4gsw_tiled", tall)
+    assert step.grid == (-(-m // (8 * tall)), n // 64, 1)

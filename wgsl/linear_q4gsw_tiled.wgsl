@@ -1,60 +1,78 @@
-// y = x w^T for many rows on adapters with fast workgroup memory. A workgroup computes a tile of 32 rows and one strip of
-// 4 * LANES columns. It decodes 32 k at a time into workgroup memory, so every weight is decoded once for 32 rows. An
-// invocation sums 4 rows x 4 columns. x is read from storage, where neighbouring lanes read neighbouring values, so no
-// uniform window limits the rows of a dispatch.
+// y = x w^T for many rows on GPUs. A workgroup of 128 computes a tile of 8 * TALL rows x 64 columns (16 quads of 4), an
+// invocation TALL rows of one quad. Each half of a block of k, 16 values, goes through workgroup memory: weights decoded, so
+// that a tile decodes each weight once, and x as it is. Two halves of a block share the load of their texels.
 // include: q4_texel
 // include: q4_out_rows
+const TALL: u32 = 8;  // plan: rows per invocation
+const SIZES: u32 = 0;  // plan: 1 if x is in 8-bit steps
+const COPIES: u32 = TALL / 4;  // vec4 of x per invocation and half block
 @group(0) @binding(3) var<storage, read> t_x: array<vec4<f32>>;
+// if SIZES: @group(0) @binding(4) var<storage, read> t_sizes: array<f32>;  // the step size of each row
 
-const ROWS: u32 = 32;
+alias Sums = array<vec4<f32>, TALL>;
 
-alias Sums = array<vec4<f32>, 4>;
+// Invocation 16 g + q has rows g, g + 8, g + 16 ... of the tile. The four vec4 of a row are in the order k4 ^ (g % 4), and the
+// rows of the next g begin 64 bytes further in the banks, so that neither loads nor stores conflict.
+struct Rows { rows: array<array<vec4<f32>, 4>, TALL>, pad: array<vec4<f32>, 4> }
+var<workgroup> x_tile: array<Rows, 8>;
+var<workgroup> w_tile: array<array<vec4<f32>, 16>, 16>;  // [k][quad]
 
-var<workgroup> w_tile: array<vec4<f32>, 32 * LANES>;  // [k][lane]: its four columns
-var<workgroup> x_tile: array<vec4<f32>, 32 * 8>;  // [k][row / 4]
-
-fn sums(strip: u32, first: u32, t: u32) -> Sums {
-  let lane = t % LANES;
-  let c = t / LANES % 4;
-  let half = t / LANES / 4;  // two invocations share a texel, two words each
-  var acc = Sums();
-  for (var b = 0u; b < BLOCKS; b++) {
-    let g = b / GROUP_BLOCKS;
-    let scale = bitcast<vec4<f32>>(texel(strip, g * (1 + GROUP_BLOCKS * 4) * LANES + lane))[c];
-    let w = texel(strip, (b * 4 + g + 1 + c) * LANES + lane);
-    let words = select(w.xy, w.zw, half == 1);
-    for (var j = 0u; j < 8; j++) {
-      let v = (vec2<f32>((words >> vec2(4 * j)) & vec2(15u)) - 8.0) * scale;
-      w_tile[(half * 16 + j) * LANES + lane][c] = v.x;
-      w_tile[(half * 16 + 8 + j) * LANES + lane][c] = v.y;
-    }
-    for (var i = t; i < ROWS * 8; i += LANES * 8) {
-      let row = i / 8;
-      let x = t_x[min(first + row, params.rows - 1) * (K / 4) + b * 8 + i % 8];
-      for (var e = 0u; e < 4; e++) { x_tile[(i % 8 * 4 + e) * 8 + row / 4][row % 4] = x[e]; }
-    }
-    workgroupBarrier();
-    for (var k = 0u; k < 32; k++) {
-      let w4 = w_tile[k * LANES + lane];
-      let x4 = x_tile[k * 8 + t / LANES];
-      acc[0] = fma(vec4(x4.x), w4, acc[0]);
-      acc[1] = fma(vec4(x4.y), w4, acc[1]);
-      acc[2] = fma(vec4(x4.z), w4, acc[2]);
-      acc[3] = fma(vec4(x4.w), w4, acc[3]);
-    }
-    workgroupBarrier();
-  }
-  return acc;
+fn bytes(word: u32) -> vec4<f32> {
+  return vec4<f32>(vec4(word & 0xffu, (word >> 8u) & 0xffu, (word >> 16u) & 0xffu, word >> 24u));
 }
 
-@compute @workgroup_size(LANES * 8)
+@compute @workgroup_size(128)
 fn main(
   @builtin(workgroup_id) wid: vec3<u32>,
   @builtin(num_workgroups) count: vec3<u32>,
   @builtin(local_invocation_index) t: u32,
 ) {
-  let strip = wid.z * count.y + wid.y;
-  let first = wid.x * ROWS;
-  let acc = sums(strip, first, t);
-  for (var r = 0u; r < 4; r++) { store_row(first + t / LANES * 4 + r, strip, t % LANES, acc[r]); }
+  let first = wid.x * 8 * TALL;
+  let q = t % 16;
+  let g = t / 16;
+  let c = g % 4;  // the column that this invocation decodes; two share it, a word of each half block for either
+  let second = g / 4;
+  let quad = (wid.z * count.y + wid.y) * 16 + q;
+  let strip = quad / LANES;
+  let lane = quad % LANES;
+  var acc: Sums;
+  for (var b = 0u; b < BLOCKS; b++) {
+    let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
+    let w = texel(strip, at + c * LANES);
+    let scale = bitcast<vec4<f32>>(texel(strip, at - (b % GROUP_BLOCKS * 4 + 1) * LANES))[c];
+    for (var half = 0u; half < 2; half++) { // unroll
+      for (var n = 0u; n < COPIES; n++) { // unroll
+        let row = (n * 128 + t) / 4;
+        let k4 = t % 4;
+        let x = t_x[min(first + row, params.rows - 1) * (K / 4) + b * 8 + half * 4 + k4];
+        x_tile[row % 8].rows[row / 8][k4 ^ (row % 4)] = x;
+      }
+      let word = select(w[half * 2], w[half * 2 + 1], second == 1);
+      let low = fma(bytes(word & 0x0f0f0f0fu), vec4(scale), vec4(-8.0 * scale));
+      let high = fma(bytes((word >> 4u) & 0x0f0f0f0fu), vec4(scale), vec4(-8.0 * scale));
+      for (var j = 0u; j < 4; j++) { // unroll
+        w_tile[second * 8 + j * 2][q][c] = low[j];
+        w_tile[second * 8 + j * 2 + 1][q][c] = high[j];
+      }
+      workgroupBarrier();
+      for (var k4 = 0u; k4 < 4; k4++) { // unroll
+        let w0 = w_tile[k4 * 4][q];
+        let w1 = w_tile[k4 * 4 + 1][q];
+        let w2 = w_tile[k4 * 4 + 2][q];
+        let w3 = w_tile[k4 * 4 + 3][q];
+        let slot = k4 ^ (g % 4);
+        for (var r = 0u; r < TALL; r++) { // unroll
+          let x = x_tile[g].rows[r][slot];
+          acc[r] = fma(vec4(x.w), w3, fma(vec4(x.z), w2, fma(vec4(x.y), w1, fma(vec4(x.x), w0, acc[r]))));
+        }
+      }
+      workgroupBarrier();
+    }
+  }
+  for (var r = 0u; r < TALL; r++) { // unroll
+    let row = first + g + r * 8;
+    var factor = 1.0;
+    // if SIZES: factor = t_sizes[row];
+    store_row(row, strip, lane, acc[r] * factor);
+  }
 }

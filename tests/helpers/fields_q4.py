@@ -13,35 +13,61 @@ from webgpu_run.ops.spec import Args, Op
 LINEAR = ("linear_q4gsw", "linear_last_row_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31
 ENDS = ("OUTS", "BIAS", "RESIDUAL", "SWIGLU", "EDGE")  # of q4_out_rows.wgsl
-TILE = ("K", "G", "LANES", "TOGETHER", "PARTS", "IMAGES")  # the constants of a tile that it shares with strips
 
 
 def up(a: int, b: int) -> int:
     return (a + b - 1) // b
 
 
-def texels(k: int, group: int, limits: Limits) -> int:
+def lanes_of(columns: int, limits: Limits) -> int:
+    """Lanes of a strip: on a GPU so few that there are 128 strips, if columns suffice."""
+    halved = (limits.profile.lanes >> i for i in range(8))
+    return next(n for n in halved if limits.profile.splits == 1 or n == 1 or columns // (4 * n) >= 128)
+
+
+def texels(k: int, group: int, lanes: int) -> int:
     """Of the scales and weights of a strip."""
-    return k // group * (1 + group // 8) * limits.profile.lanes
+    return k // group * (1 + group // 8) * lanes
 
 
-def side(strips: int, k: int, group: int, limits: Limits) -> int:
+def side(strips: int, k: int, group: int, lanes: int, limits: Limits) -> int:
     """Strips of a row of a texture: where lanes share no columns, three or two if it has room."""
     near = 2 if strips % 6 else 3
-    return near if limits.profile.splits == 1 and near * texels(k, group, limits) <= limits.max_texture else 1
+    return near if limits.profile.splits == 1 and near * texels(k, group, lanes) <= limits.max_texture else 1
 
 
-def parts(k: int, group: int, limits: Limits) -> int:
+def parts(k: int, group: int, lanes: int, limits: Limits) -> int:
     """Rows of a texture that a strip takes, a whole number of groups in each."""
     groups = k // group
     return next(
-        n for n in range(1, groups + 1) if groups % n == 0 and texels(k, group, limits) <= n * limits.max_texture
+        n for n in range(1, groups + 1) if groups % n == 0 and texels(k, group, lanes) <= n * limits.max_texture
     )
 
 
 def packable(k: int, group: int, limits: Limits) -> bool:
-    """Whether a weight of any width is stored in strips: blocks of 32, and a row of x that is a uniform of its own."""
-    return k % 32 == 0 == group % 32 and 4 * k <= limits.max_uniform and 4 * k % limits.uniform_align == 0
+    """Whether a weight is stored in strips: blocks of 32 and, off GPUs, a row of x that is a uniform of its own."""
+    if limits.profile.splits == 1 and (4 * k > limits.max_uniform or 4 * k % limits.uniform_align):
+        return False
+    return k % 32 == 0 == group % 32
+
+
+def few_rows(m: int, k: int, lanes: int, limits: Limits) -> dict[str, int]:
+    """Rows, columns and splits of a workgroup on a GPU that has few rows."""
+    rows = {1: 1, 2: 2, 3: 4, 4: 4}.get(m, 8)
+    quads = max(lanes, {1: 1, 2: 4, 4: 8, 8: 16}[rows])
+    most = min(limits.profile.lanes * limits.profile.splits, limits.max_invocations)
+    blocks, pair = k // 32, 2 if rows > 1 else 1
+    fit = [
+        s
+        for s in range(1, 65)
+        if s <= blocks
+        and s * quads <= most
+        and s * (rows * 9 * 16 + pair * quads * 16 + quads * 4) <= limits.max_workgroup_bytes
+    ]
+    rounds = up(blocks, fit[-1])
+    splits = next(s for s in fit if s * rounds >= blocks)
+    turns = max(t for t in range(1, 5) if rounds % t == 0 and (t == 1 or t * splits * rows <= 32))
+    return {"ROWS": rows, "QUADS": quads, "SPLITS": splits, "TURNS": turns}
 
 
 def window(m: int, row: int, limits: Limits) -> int:
@@ -87,48 +113,47 @@ def expected(
 ) -> list[dict[str, Any]]:
     """Every dispatch of a linear in strips; forms are bias, norm, residual, swiglu, round."""
     profile, swiglu = limits.profile, "swiglu" in forms
-    strips = [up(n, 4 * profile.lanes) for n in ([up(widths[0], 2) * 4] if swiglu else widths)]
-    tiled = profile.tiled and m >= 8 and limits.max_workgroup_bytes >= 512 * (profile.lanes + 8)
-    tiled &= limits.max_invocations >= 8 * profile.lanes
-    fresh = "round" in forms and m == 1 and profile.shuffle  # the linear rounds its row
-    packed = "round" in forms and not fresh and not tiled
+    columns = [up(widths[0], 2) * 4] if swiglu else widths
+    gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
+    strips = [up(n, 4 * lanes) for n in columns]
+    tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
+    fresh = "round" in forms and m == 1 and (profile.shuffle or gpu)  # the linear rounds its row
+    packed = "round" in forms and not fresh and not gpu
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
     image = copied or ("round" not in forms and "norm" in forms and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
-    held, rows = window(m, k * size, limits) if "round" in forms else few(m, k, limits), {1: 1, 2: 2}.get(m, 4)
-    held, rows = (m, rows) if image else (held, min(rows, held))
-    splits = max(s for s in range(1, profile.splits + 1) if s <= k // 32 and s * profile.lanes <= limits.max_invocations
-                 and s * profile.lanes * 80 <= limits.max_workgroup_bytes)  # fmt: skip
+    held, rows = m, {1: 1, 2: 2}.get(m, 4)
+    if not gpu and not image:
+        held = window(m, k * size, limits) if "round" in forms else few(m, k, limits)
+        rows = min(rows, held)
     folded = "norm" in forms and m == 1 and not packed
     count = sum(strips)
-    near = side(count, k, group, limits)
-    each = 2 if splits == 1 else 1  # strips of a workgroup
-    if m == 1 and splits == 1:
+    near = side(count, k, group, lanes, limits)
+    each = 2  # strips of a workgroup
+    if m == 1:
         each = max(near, 2) if count % 8 or near == 3 else 4
+    tall = 4 if m <= 32 or up(count * lanes, 16) * up(m, 64) < 128 else 8
+    shares = few_rows(m, k, lanes, limits) if gpu else {}
+    quads = 16 if tiled else shares.get("QUADS", each * lanes)  # fours of columns of a workgroup
+    rows = 8 * tall if tiled else shares.get("ROWS", rows)
     # columns that are not there: of a strip that is not full, or of one that is not there itself
-    edge = m == 1 or count % (1 if tiled else each) > 0 or any(n % (4 * profile.lanes >> swiglu) for n in widths)
+    edge = m == 1 or count * lanes % quads > 0 or any(n % (4 * lanes >> swiglu) for n in widths)
     flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, swiglu, edge)
     kept = dict(zip(ENDS, map(int, flags), strict=True))
-    consts = {
-        "K": k,
-        "G": group,
-        "LANES": profile.lanes,
-        "TOGETHER": near,
-        "PARTS": parts(k, group, limits),
-        "ROWS": rows,
-        "SPLITS": splits,
-        "STRIPS": each,
-        "IMAGES": int(profile.images),
-        **({"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}),
-        **({} if packed else {"NORM": int(folded)}),
-        **kept,
-    }
-    kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
-    if fresh or image:
-        kernel = "linear_dq8ca_fresh" if fresh else "linear_q4gsw_rows"
+    consts = {"K": k, "G": group, "LANES": lanes, "TOGETHER": near, "PARTS": parts(k, group, lanes, limits)}
+    consts |= {"IMAGES": int(profile.images), **kept}
     if tiled:
-        kernel, rows, held, each = "linear_q4gsw_tiled", 32, up(m, held) * held, 1
-        consts = {name: consts[name] for name in TILE} | kept
+        kernel, consts = "linear_q4gsw_tiled", {**consts, "TALL": tall, "SIZES": int("round" in forms)}
+    elif gpu:
+        kernel, consts = "linear_q4gsw_few" + "_round" * fresh, {**consts, **shares, "NORM": int(folded)}
+        consts |= {"SIZES": int("round" in forms and m > 1), "ROUND": int(fresh)}
+    else:
+        consts |= {"ROWS": rows, "SPLITS": 1, "STRIPS": each}
+        consts |= {"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}
+        consts |= {} if packed else {"NORM": int(folded)}
+        kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
+        if fresh or image:
+            kernel = "linear_dq8ca_fresh" if fresh else "linear_q4gsw_rows"
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
@@ -158,8 +183,8 @@ def expected(
             "out_row": first,
             "eps": eps,
         }
-        grid = (up(live, rows), *spread(up(count, each), limits))
-        at = {} if image else {"at": (first * k * size, held * k * size)}
+        grid = (up(live, rows), *spread(up(count * lanes, quads), limits))
+        at = {} if image or gpu else {"at": (first * k * size, held * k * size)}
         found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, **at, **stage})
     return found
 

@@ -181,12 +181,14 @@ def _restore(runner: Runner, state: Mapping[int, Array]) -> None:
 
 
 def folding(op: Op, case: Case, device: Device) -> Device:
-    """The device with so few workgroups a dimension that the case's largest grid is two-dimensional."""
-    graph = build(op, case, {}).builder.graph()
-    most = max((prod(s.grid) for plan in Engine(graph, device.limits).plans for s in plan.steps), default=1)
+    """The device with so few workgroups a dimension that the case's largest grid, of any shape, is two-dimensional."""
+    graphs = [build(op, case, live).builder.graph() for live in lives(case)]
+    plans = [plan for graph in graphs for plan in Engine(graph, device.limits).plans]
+    most = max((prod(s.grid) for plan in plans for s in plan.steps), default=1)
     small = with_limits(device, max_workgroups=math.isqrt(max(most - 1, 1)) + 1)
     try:
-        Engine(graph, small.limits)
+        for graph in graphs:
+            Engine(graph, small.limits)
     except ShapeError:  # it has a grid of its own making, which is not folded
         return device
     return small

@@ -98,7 +98,7 @@ MUTANTS = (
         "tests/test_op_plans.py -k attention_q4gsw",
     ),
     Mutant("no 4-bit weight can be packed", f"{OPS}/q4_layout.py", "fits", "return False", "tests/test_fuse.py"),
-    Mutant("many rows are never tiled", f"{OPS}/q4_dispatch.py", "uses_tiles", "return False", Q4),
+    Mutant("many rows are never tiled", f"{OPS}/q4_gpu.py", "uses_tiles", "return False", Q4),
     Mutant("rows never go through a texture", f"{OPS}/q4_activations.py", "_can_stage", "return False", Q4),
     Mutant(
         "a single row is never rounded in the kernel",

@@ -62,7 +62,7 @@ def candidates(device: Device) -> tuple[Profile, ...]:
     first = device.limits.profile
     if device.limits.software:  # compiling is slow there, so only two are tried
         return (first, GPU if first == PLAIN else PLAIN)
-    shapes = ((8, 16), (16, 16), (32, 4))  # lanes x splits: columns per workgroup, and how k is divided
+    shapes = ((8, 16), (16, 16), (32, 4))  # lanes x splits: the widest strips, and the size of a workgroup
     most = device.limits.max_invocations
     return (first, *(replace(first, name=f"gpu-{a}x{b}", lanes=a, splits=b) for a, b in shapes if a * b <= most))
 

@@ -84,7 +84,7 @@ def embedding_q4gsw(a: Args, limits: Limits) -> Plan:
     work = (count * dim * 9 // 2, count * dim)
     if q4_layout.fits(dim, group, (vocab,), limits):
         blocks = count * dim // 32
-        where = q4_layout.layout(dim, group, q4_layout.strip_count(vocab, limits), limits)
+        where = q4_layout.layout(dim, group, (vocab,), limits)
         consts: Consts = (("WG", limits.profile.lanes), *where.consts().items())
         grid = fold(ceil_div(blocks, limits.profile.lanes), limits)
         return Plan(

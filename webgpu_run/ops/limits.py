@@ -9,12 +9,13 @@ from dataclasses import dataclass
 class Profile:
     """Which variants of the kernels an adapter gets. gpu/tune.py measures which profile is fastest.
 
-    A strip is the part of a 4-bit weight that one workgroup multiplies: `lanes` x 4 columns.
+    A strip is a part of a 4-bit weight, up to `lanes` x 4 columns. GPUs have more than one split: `lanes` x `splits`
+    are the invocations of a workgroup of q4_few.wgsl, and a narrow weight gets fewer lanes and more splits (q4_gpu.py).
     """
 
     name: str = "gpu"
-    lanes: int = 16  # invocations side by side in a strip, four columns each
-    splits: int = 8  # invocations that share these columns, each with a part of k
+    lanes: int = 16  # invocations side by side in the widest strip, four columns each
+    splits: int = 8  # invocations that share these columns, each with a part of k; 1 on software adapters
     images: bool = False  # weights are storage textures, not sampled textures
     shuffle: bool = False  # activations and attention scores go through subgroup operations (at least 8 lanes)
     image_cache: bool = False  # KV caches are textures; needs shuffle

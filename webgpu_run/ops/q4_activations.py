@@ -17,6 +17,7 @@ FEW_ROWS = 16  # up to this many rows are read from a uniform window, because co
 class Form(enum.Enum):
     """In what form a kernel reads its activations."""
 
+    STORAGE = enum.auto()  # f32 rows in a storage buffer, all of them in one dispatch: the form of GPUs
     UNIFORM = enum.auto()  # f32 rows in a window of a uniform buffer
     TEXTURE = enum.auto()  # f32 rows in a texture, all of them in one dispatch
     ROUNDED_IN_KERNEL = enum.auto()  # one f32 row, which the kernel itself rounds to 8 bits
@@ -58,9 +59,9 @@ class ActivationSource:
         return 2 if self.form is Form.PACKED else 4
 
     def window(self, first: int, rows: int, k: int) -> tuple[tuple[str, Window], ...]:
-        """The part of the activations that a dispatch binds; a texture is bound as a whole."""
+        """The part of the activations that a dispatch binds; textures and storage buffers are bound as a whole."""
         part = Window(first * k * self.itemsize, rows * k * self.itemsize)
-        return () if self.form is Form.TEXTURE else ((self.x, part),)
+        return () if self.form in (Form.TEXTURE, Form.STORAGE) else ((self.x, part),)
 
 
 def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
@@ -105,6 +106,9 @@ def _fit_texture(m: int, limits: Limits) -> bool:
 
 def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> dict[str, Resource]:
     """Scratch for the staged, normalised or rounded rows of a prefill."""
+    if from_storage(limits):
+        ready = {"normed": Resource(m * k * 4)} if m > 1 and (rounded or norm) else {}
+        return ready | ({"sizes": Resource(m * 4)} if m > 1 and rounded else {})
     if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
         return {}
     scratch: dict[str, Resource] = {}
@@ -120,13 +124,22 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
     return scratch | ({"normed": Resource(room)} if room else {})
 
 
-def source(linear: Linear, m: int, limits: Limits, *, tiled: bool = False) -> ActivationSource:
+def from_storage(limits: Limits) -> bool:
+    """Whether kernels read activations from storage, and through workgroup memory: GPUs do."""
+    return limits.profile.splits > 1
+
+
+def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     """Where the kernel finds its m rows.
 
     A single row is normalised and rounded by the kernel itself. Many rows are normalised and rounded once, into
     scratch, because every strip would have to repeat the work.
     """
     k, norm, rounded = linear.k, linear.norm, linear.rounded
+    if from_storage(limits):
+        if m > 1 and (rounded or norm):
+            return ActivationSource(Form.STORAGE, "normed", steps=tuple(_ready_steps(linear, m, False, limits)))
+        return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
         stage = Stage("x", "rows", m, k // 4) if m > _few_rows(k, limits) else None
         if norm:
@@ -135,9 +148,8 @@ def source(linear: Linear, m: int, limits: Limits, *, tiled: bool = False) -> Ac
             return ActivationSource(Form.TEXTURE, "rows", stage=stage)
     in_kernel = m == 1 and limits.profile.shuffle
     if (rounded and not in_kernel) or (norm and m > 1):
-        packed = rounded and not tiled
-        steps = tuple(_ready_steps(linear, m, packed, limits))
-        return ActivationSource(Form.PACKED if packed else Form.UNIFORM, "normed", steps=steps)
+        steps = tuple(_ready_steps(linear, m, rounded, limits))
+        return ActivationSource(Form.PACKED if rounded else Form.UNIFORM, "normed", steps=steps)
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
     return ActivationSource(form, norm="norm" if norm else "")
 
@@ -159,13 +171,13 @@ def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> S
 
 
 def _ready_steps(linear: Linear, m: int, packed: bool, limits: Limits) -> Iterator[Step]:
-    """Normalise and round m rows into `normed`: packed with their `sizes`, or as f32.
+    """Normalise and round m rows into `normed`: packed or as f32, with their `sizes` if rounded.
 
     Software adapters read x through a uniform window per dispatch, because reads from storage are slower there.
     """
     k, profile = linear.k, limits.profile
     uniform = profile.images
-    window = (bound_rows if uniform else padded_rows)(m, k, limits, rounded=linear.rounded)
+    window = bound_rows(m, k, limits, rounded=linear.rounded) if uniform else m
     for first in range(0, m, window):
         live = min(window, m - first)
         yield Step(

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from ..shapes import ceil_div
 from .limits import Limits
 from .plan import STAGED_ROWS, Grid, Step, fold
-from .q4_activations import ActivationSource, Form, Linear, bound_rows, padded_rows, source
-from .q4_layout import Layout, layout, paired_width, strip_count
+from .q4_activations import ActivationSource, Form, Linear, bound_rows, source
+from .q4_gpu import TILE_QUADS, few_consts, tile_consts, uses_tiles
+from .q4_layout import Layout, layout, paired_width, strip_counts
 
-TILE_ROWS = 32  # of linear_q4gsw_tiled.wgsl
 SPLIT_BYTES = 80  # workgroup memory per invocation where lanes share columns: struct Part of q4_strips.wgsl
 
 
@@ -23,6 +23,7 @@ class Kernels(NamedTuple):
 
 
 KERNELS = {
+    Form.STORAGE: Kernels("linear_q4gsw_few", "linear_q4gsw_few", ""),
     Form.UNIFORM: Kernels("linear_q4gsw_strips", "linear_q4gsw_strips_subgroup", "attention_q4gsw"),
     Form.TEXTURE: Kernels("", "linear_q4gsw_rows", "attention_q4gsw_rows"),
     Form.ROUNDED_IN_KERNEL: Kernels("", "linear_dq8ca_fresh", "attention_dq8ca_fresh"),
@@ -30,14 +31,13 @@ KERNELS = {
 }
 
 
-def strips_of(linear: Linear, limits: Limits) -> list[int]:
-    """Strips of each weight; gate and up of a SwiGLU are one."""
-    widths = (paired_width(linear.widths[0]),) if linear.swiglu else linear.widths
-    return [strip_count(n, limits) for n in widths]
+def packed_widths(linear: Linear) -> tuple[int, ...]:
+    """Columns of each weight in the texture; gate and up of a SwiGLU are one."""
+    return (paired_width(linear.widths[0]),) if linear.swiglu else linear.widths
 
 
 def layout_of(linear: Linear, limits: Limits) -> Layout:
-    return layout(linear.k, linear.group, sum(strips_of(linear, limits)), limits)
+    return layout(linear.k, linear.group, packed_widths(linear), limits)
 
 
 def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
@@ -75,38 +75,33 @@ def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Li
     }
 
 
-def uses_tiles(m: int, limits: Limits) -> bool:
-    """Whether m rows go through linear_q4gsw_tiled.wgsl."""
-    lanes = limits.profile.lanes
-    shared = 32 * (lanes + TILE_ROWS // 4) * 16
-    fits = shared <= limits.max_workgroup_bytes and lanes * 8 <= limits.max_invocations
-    return limits.profile.tiled and m >= TILE_ROWS // 4 and fits
-
-
 def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
     """m rows times one to three packed weights."""
-    k, widths, tiled = linear.k, linear.widths, uses_tiles(m, limits)
-    strips = strips_of(linear, limits)
-    rows_from = source(linear, m, limits, tiled=tiled)
+    k, widths = linear.k, linear.widths
+    where, strips = layout_of(linear, limits), strip_counts(packed_widths(linear), limits)
+    rows_from = source(linear, m, limits)
     steps = list(rows_from.steps)
     outputs = [widths[0], 0, 0] if linear.swiglu else [*widths, 0, 0][:3]
     second, third = strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31)
-    consts = strip_consts(linear, m, rows_from, limits)
-    window, rows, each = consts.get("WINDOW", m), consts["ROWS"], consts["STRIPS"]
     kernels = KERNELS[rows_from.form]
     kernel = kernels.linear_subgroup if limits.profile.shuffle else kernels.linear
-    if tiled:
-        # One dispatch reads all rows from storage; they are still padded to whole windows, which fewer rows will need.
-        kernel, window, rows, each = "linear_q4gsw_tiled", padded_rows(m, k, limits), TILE_ROWS, 1
-        consts = layout_of(linear, limits).consts()
+    if rows_from.form is not Form.STORAGE:
+        consts = strip_consts(linear, m, rows_from, limits)
+        window, rows, quads = consts.get("WINDOW", m), consts["ROWS"], consts["STRIPS"] * where.lanes
+    elif uses_tiles(m, limits):
+        kernel, consts = "linear_q4gsw_tiled", tile_consts(m, where, linear.rounded)
+        window, rows, quads = m, 8 * consts["TALL"], TILE_QUADS
+    else:
+        kernel = "linear_q4gsw_few_round" if linear.rounded and m == 1 else kernel
+        consts = few_consts(m, where, bool(rows_from.norm), linear.rounded, limits)
+        window, rows, quads = m, consts["ROWS"], consts["QUADS"]
     # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing.
-    columns = limits.profile.lanes * (2 if linear.swiglu else 4)
-    complete = m > 1 and sum(strips) % each == 0 and not any(n % columns for n in widths)
+    columns = where.lanes * (2 if linear.swiglu else 4)
+    complete = m > 1 and where.strips * where.lanes % quads == 0 and not any(n % columns for n in widths)
     consts |= {"OUTS": len(linear.outs), "BIAS": int(linear.bias), "RESIDUAL": int(linear.residual)}
     consts |= {"SWIGLU": int(linear.swiglu), "EDGE": int(not complete)}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", "res" if linear.residual else "")]
     rename += [(f"out{i}", name) for i, name in enumerate(linear.outs)]
-    weight_bytes = layout_of(linear, limits).nbytes
     for first in range(0, m, window):
         live = min(window, m - first)
         steps.append(
@@ -117,11 +112,11 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
                     *(("strip1", second), ("strip2", third)),
                     *(("rows", live), ("out_row", first), ("eps", linear.eps)),
                 ),
-                strip_grid(ceil_div(sum(strips), each), ceil_div(live, rows), limits),
+                strip_grid(ceil_div(where.strips * where.lanes, quads), ceil_div(live, rows), limits),
                 tuple(consts.items()),
                 rows_from.window(first, window, k),
                 tuple(rename),
-                (weight_bytes + 4 * live * (k + sum(outputs)), 2 * live * k * sum(widths)),
+                (where.nbytes + 4 * live * (k + sum(outputs)), 2 * live * k * sum(widths)),
                 rows_from.stage,
             )
         )

@@ -30,6 +30,7 @@ from .limits import Limits
 from .spec import Packed
 
 BLOCK = 32  # values of k in a texel
+WORKGROUPS = 128  # strips that a GPU gets if the weight is wide enough: a workgroup computes one at a time
 ZERO = 0x88  # two nibbles that stand for zero
 
 
@@ -52,9 +53,18 @@ def dequantize(w: Array, scales: Array, group: int, n: int, k: int) -> Array:
     return full * np.repeat(scales.astype(np.float64)[:, :n], group, 0)[:k].T
 
 
-def strip_count(n: int, limits: Limits) -> int:
-    """Strips that n columns take."""
-    return ceil_div(n, 4 * limits.profile.lanes)
+def lanes_of(widths: Sequence[int], limits: Limits) -> int:
+    """Lanes of a strip. On GPUs strips of narrow weights have fewer lanes, so that there are enough workgroups."""
+    lanes = limits.profile.lanes
+    while limits.profile.splits > 1 and lanes > 1 and sum(widths) < WORKGROUPS * 4 * lanes:
+        lanes //= 2
+    return lanes
+
+
+def strip_counts(widths: Sequence[int], limits: Limits) -> list[int]:
+    """Strips of each of the weights that share a texture."""
+    lanes = lanes_of(widths, limits)
+    return [ceil_div(n, 4 * lanes) for n in widths]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,47 +100,49 @@ class Layout:
         }
 
 
-def layout(k: int, group: int, strips: int, limits: Limits) -> Layout:
-    """Three strips per texture row if that leaves an even number of rows (load balance over two cores), else two: four
-    defeat the hardware prefetcher. One where lanes share columns, or where the texture is too narrow for more."""
+def layout(k: int, group: int, widths: Sequence[int], limits: Limits) -> Layout:
+    """The layout of weights of these widths.
+
+    Three strips per texture row if that leaves an even number of rows (load balance over two cores), else two: four
+    defeat the hardware prefetcher. One where lanes share columns, or where the texture is too narrow for more.
+    """
     profile, groups = limits.profile, k // group
-    width = _strip_texels(k, group, limits)
+    lanes, strips = lanes_of(widths, limits), sum(strip_counts(widths, limits))
+    width = groups * (1 + group // 8) * lanes
     per_row = 3 if strips % 6 == 0 else 2
     if profile.splits > 1 or width * per_row > limits.max_texture:
         per_row = 1
     parts = ceil_div(width, limits.max_texture)
     while groups % parts:  # every row holds whole groups
         parts += 1
-    return Layout(k, group, profile.lanes, strips, per_row, parts, profile.images)
-
-
-def _strip_texels(k: int, group: int, limits: Limits) -> int:
-    return k // group * (1 + group // 8) * limits.profile.lanes
+    return Layout(k, group, lanes, strips, per_row, parts, profile.images)
 
 
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
-    """Whether weights can be stored as strips: whole blocks, a row of x in a uniform, a texture that is tall enough."""
-    if k % BLOCK or group % BLOCK or k % group or k * 4 > limits.max_uniform or k * 4 % limits.uniform_align:
+    """Whether weights can be stored as strips: whole blocks, a texture that is tall enough, and on software adapters a
+    row of x in a uniform."""
+    if k % BLOCK or group % BLOCK or k % group:
         return False
-    if _strip_texels(k, group, limits) > limits.max_texture * (k // group):
+    if limits.profile.splits == 1 and (k * 4 > limits.max_uniform or k * 4 % limits.uniform_align):
         return False
-    strips = sum(strip_count(n, limits) for n in widths)
-    return strips * layout(k, group, strips, limits).rows_per_strip <= limits.max_texture
+    if (1 + group // 8) * lanes_of(widths, limits) > limits.max_texture:
+        return False
+    where = layout(k, group, widths, limits)
+    return where.strips * where.rows_per_strip <= limits.max_texture
 
 
 def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -> Packed:
     """The texture of one or more weights (bytes [N, K/2], scales [K/G, N]) that share K and G."""
     k = weights[0][0].shape[1] * 2
-    where = layout(k, group, sum(strip_count(w.shape[0], limits) for w, _ in weights), limits)
+    widths = [w.shape[0] for w, _ in weights]
+    where = layout(k, group, widths, limits)
     lanes, per_row = where.lanes, where.strips_per_row
     groups, blocks, rows = k // group, group // BLOCK, ceil_div(where.strips, per_row)
     # complex128 is 16 bytes, one texel: numpy copies it as a unit
     out = np.zeros((rows, groups, per_row * (1 + 4 * blocks), lanes), np.complex128)
     columns = out[:, :, per_row:].reshape(rows, groups, blocks, per_row, 4, lanes)
     first = 0
-    for w, scales in weights:
-        n = w.shape[0]
-        strips = strip_count(n, limits)
+    for (w, scales), n, strips in zip(weights, widths, strip_counts(widths, limits), strict=True):
         pad = strips * 4 * lanes - n
         if pad:
             w = np.concatenate([w, np.full((pad, k // 2), ZERO, np.uint8)])
@@ -149,8 +161,9 @@ def texels(weights: Sequence[tuple[Array, Array]], group: int, limits: Limits) -
 def bias_strips(biases: Sequence[Array], widths: Sequence[int], limits: Limits) -> Array:
     """Biases one after the other, each padded to whole strips as its weight is."""
     rows = []
-    for bias, n in zip(biases, widths, strict=True):
-        row = np.zeros(strip_count(n, limits) * 4 * limits.profile.lanes, np.float32)
+    lanes = lanes_of(widths, limits)
+    for bias, n, strips in zip(biases, widths, strip_counts(widths, limits), strict=True):
+        row = np.zeros(strips * 4 * lanes, np.float32)
         row[:n] = bias[:n]
         rows.append(row)
     return np.concatenate(rows)

@@ -18,6 +18,8 @@ from .spec import Args, Resource
 
 SCRATCH = {"xq": "pq", "xk": "pk", "v": "pv"}  # the projections of several rows
 STORES_QKV = {  # linears of one row, and the kernels that end as q4_out_qkv_buffer.wgsl says instead
+    "linear_q4gsw_few": "attention_q4gsw_few",
+    "linear_q4gsw_few_round": "attention_q4gsw_few_round",
     "linear_q4gsw_strips": "attention_q4gsw_buffer",
     "linear_dq8ca_strips": "attention_dq8ca_buffer",
 }
@@ -45,7 +47,7 @@ def _storing(last: Step, linear: Linear, part: Args, limits: Limits) -> Step:
     """The dispatch of a linear of one row, which stores queries, keys and values where attention reads them."""
     half = limits.kv == "f16"
     cell = ("vec2<u32>", "vec2(pack2x16float(v.xy), pack2x16float(v.zw))") if half else ("vec4<f32>", "v")
-    strips = [q4_layout.strip_count(n, limits) for n in linear.widths]
+    strips = q4_layout.strip_counts(linear.widths, limits)
     consts = (
         *((name, value) for name, value in last.consts if name not in OF_ROWS),
         *(("HEADS", part["xq"][2]), ("KV_HEADS", part["xk"][2]), ("D", part["xq"][3])),

@@ -1,0 +1,63 @@
+"""How GPUs multiply by 4-bit weights: the constants of q4_few.wgsl and of linear_q4gsw_tiled.wgsl."""
+
+from __future__ import annotations
+
+from ..shapes import ceil_div
+from .limits import Limits
+from .q4_layout import BLOCK, WORKGROUPS, Layout
+
+FEW_ROWS = 16  # up to this many rows go through q4_few.wgsl, which reads the weights once for each 8 rows
+TILE_QUADS = 16  # of 4 columns, in a tile of linear_q4gsw_tiled.wgsl
+_TILE_INVOCATIONS = 128
+_MAX_SPLITS = 64
+_CHUNK = 32  # blocks of x, over all rows, that a workgroup holds at a time if its invocations need no more
+_BLOCK_BYTES = 144  # struct Block of q4_few.wgsl
+
+
+def uses_tiles(m: int, limits: Limits) -> bool:
+    """Whether m rows go through linear_q4gsw_tiled.wgsl."""
+    fits = _tile_bytes(8) <= limits.max_workgroup_bytes and limits.max_invocations >= _TILE_INVOCATIONS
+    return limits.profile.tiled and m > FEW_ROWS and fits
+
+
+def tile_consts(m: int, where: Layout, rounded: bool) -> dict[str, int]:
+    """The compile-time constants of linear_q4gsw_tiled.wgsl: tiles of 64 rows if there are enough of them, else 32."""
+    tiles = ceil_div(where.strips * where.lanes, TILE_QUADS) * ceil_div(m, 64)
+    return where.consts() | {"TALL": 8 if m > 32 and tiles >= WORKGROUPS else 4, "SIZES": int(rounded)}
+
+
+def _tile_bytes(tall: int) -> int:
+    """Workgroup memory of linear_q4gsw_tiled.wgsl."""
+    return 8 * (tall * 64 + 64) + 4096
+
+
+def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits) -> dict[str, int]:
+    """The compile-time constants of q4_few.wgsl.
+
+    Every workgroup reads all of x, so with more rows it computes more columns. The blocks of k are dealt out to the
+    invocations that own the same columns as evenly as possible.
+    """
+    profile, blocks = limits.profile, where.k // BLOCK
+    rows = next(r for r in (1, 2, 4, 8) if r >= min(m, 8))
+    quads = max(where.lanes, 2 * rows if rows > 1 else 1)
+    splits = min(profile.lanes * profile.splits // quads, limits.max_invocations // quads, blocks, _MAX_SPLITS)
+    while splits > 1 and _shared_bytes(rows, quads, splits, 1) > limits.max_workgroup_bytes:
+        splits -= 1
+    turns = ceil_div(blocks, splits)
+    splits = ceil_div(blocks, turns)
+    each = next(t for t in (4, 3, 2, 1) if t == 1 or (turns % t == 0 and t * splits * rows <= _CHUNK))
+    return where.consts() | {
+        "ROWS": rows,
+        "QUADS": quads,
+        "SPLITS": splits,
+        "TURNS": each,
+        "NORM": int(norm),
+        "SIZES": int(rounded and m > 1),
+        "ROUND": int(rounded and m == 1),
+    }
+
+
+def _shared_bytes(rows: int, quads: int, splits: int, turns: int) -> int:
+    """Workgroup memory of q4_few.wgsl."""
+    invocations = quads * splits
+    return rows * splits * turns * _BLOCK_BYTES + min(rows, 2) * invocations * 16 + invocations * 4

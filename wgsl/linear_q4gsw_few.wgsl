@@ -1,0 +1,2 @@
+// include: q4_few
+// include: q4_out_rows
