@@ -115,9 +115,8 @@ def _point(row: Row, x: float) -> Point:
 
 def _variant(row: Row) -> str:
     """What tells the rows of one model and setting from those of another."""
-    return " ".join(
-        filter(None, (row["model"]["name"], row["settings"].get("kv"), row["device"]["name"].partition(" (")[0]))
-    )
+    device = row["device"]["name"].partition(" (")[0]
+    return " ".join(filter(None, (row["model"]["name"], row["settings"].get("kv"), device, row.get("node"))))
 
 
 def _lines(rows: Sequence[Row], x: str, by: str, name: str) -> list[Series]:

@@ -27,7 +27,7 @@ TEXT = {
     "Repeats": ("repeat_penalty", "repeat_last_n"),
     "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
     "Chat": ("chat", "system", "template", "turns"),
-    "Many prompts": ("prompts", "out"),
+    "Many prompts": ("prompts", "out", "ray"),
 }
 GROUPS = {
     **TEXT,
@@ -64,6 +64,7 @@ class Settings:
     prompt_cache: str | None = None
     prompts: str | None = None
     out: str | None = None
+    ray: str | None = None
     max_new_tokens: int = 512
     chunk: int | None = None
     temp: float = 0.0
@@ -222,6 +223,11 @@ _OPTIONS = (
         "--out",
         metavar="OUT.jsonl",
         help="Write the replies there when all are done. A run that was killed continues. Default: stdout.",
+    ),
+    click.option(
+        "--ray",
+        metavar="ADDRESS|auto",
+        help="With --prompts: use all adapters of this Ray cluster. Needs webgpu-run[ray].",
     ),
     click.option(
         "-n",
