@@ -26,7 +26,7 @@ ROUTE_ERROR = {"f32": 2.0**-14, "f16": 2.0**-9}
 SHORTEST, LONGEST = 2, 16  # tokens that must agree before a guess, and that are compared at most
 RECENT = 8  # earlier places of the last tokens that are compared
 LOSS = 0.01  # share of the decode time that wrong guesses may cost
-FIRST_LOSS = 2.0  # and the steps that they may cost besides, so that a reply can begin with a guess
+FIRST_LOSS = 1.8  # and the steps that they may cost besides, so that a reply can begin with a guess
 LEAST_GAIN = 1.1  # expected speed of a guess over ordinary steps
 FORGET = 0.9  # how much of what is known about guesses remains after each one
 FADE = 0.98  # and after each ordinary submission, so that guesses are tried again now and then
@@ -121,8 +121,9 @@ class Gate:
         for rows in ROWS:
             cost = self._cost(rows, after_guess) + way_back
             expected = sum(share**k for k in range(rows))
-            least = 0 if rows == ROWS[0] else cost - 1  # the smallest call may exceed the limit once
-            if rows <= most and expected / cost > gain and self.balance + FIRST_LOSS > least:
+            # The smallest call needs half of what it can lose, and a larger one can only lose what was saved before.
+            can_lose = self.balance + FIRST_LOSS > (cost - 1) / 2 if rows == ROWS[0] else self.balance > cost - 1
+            if rows <= most and expected / cost > gain and can_lose:
                 best, gain = rows, expected / cost
         return best
 
