@@ -22,6 +22,7 @@ LAYERS = (
     "llm",
     "bench",
     "eval",
+    "cluster",
     "cli",
 )
 ROOT_MODULES = ("__init__", "__main__")  # may import anything: the public names and `python -m webgpu_run`
@@ -32,6 +33,7 @@ LIBRARIES = {
     "rich": {"cli", "console", "debug", "bench"},
     "tokenizers": {"llm"},
     "jinja2": {"llm"},
+    "ray": {"cluster"},
 }
 
 

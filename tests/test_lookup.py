@@ -196,7 +196,7 @@ def simulate(share: float, cost: float, steps: int = 400, *, way_back: float = 0
         if rows:
             right = next((k for k in range(rows - 1) if rng.random() >= share), rows - 1)
             wall = (1 + (cost - 1) * (rows - 1) / 3) * unit
-            gate.verified(4, rows, right, right + 1, int(wall), is_first=False)
+            gate.verified(4, rows, right, right + 1, int(wall), is_first=False, after_guess=after)
             done, after = done + right + 1, True
         else:
             wall = (1 + way_back * after) * unit
@@ -220,7 +220,7 @@ def test_a_gate_that_closed_opens_again() -> None:
     for _ in range(20):
         gate.stepped(1000, 1, after_guess=False)
     while rows := gate.rows(4, MOST_ROWS, after_guess=False):
-        gate.verified(4, rows, 0, 1, 2500, is_first=False)
+        gate.verified(4, rows, 0, 1, 2500, is_first=False, after_guess=False)
         gate.stepped(1000, 1, after_guess=True)
     for _ in range(5000):
         gate.stepped(1000, 1, after_guess=False)

@@ -161,11 +161,12 @@ _VARIED: tuple[Callable[[Row], str], ...] = (
     lambda row: row["settings"].get("kv", ""),
     lambda row: row["device"]["name"].partition(" (")[0],
     lambda row: row["device"]["backend"],
+    lambda row: row.get("node") or "",
 )
 
 
 def _variants(rows: Sequence[Row]) -> Callable[[Row], str]:
-    """A name for what a row measured: of model, cache, device and backend, those that are not the same in all rows."""
+    """A name for what a row measured: of model, cache, device, backend and node, those that differ between rows."""
     varied = [part for part in _VARIED if len({part(row) for row in rows}) > 1]
     return lambda row: " ".join(part(row) for part in varied)
 

@@ -10,6 +10,7 @@ def model_cells(row: Row) -> dict[str, str]:
     share = (row.get("roofline") or {}).get("share")
     latency = row.get("latency_ms", {})
     return {
+        **({"node": row["node"]} if "node" in row else {}),
         "model": row["model"]["name"],
         "size": bytes_text(row["model"]["bytes"]),
         "params": params_text(row["model"]["params"]),

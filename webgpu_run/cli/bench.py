@@ -161,16 +161,23 @@ How to read a row:
 )  # fmt: skip
 @click.option("--data", multiple=True, metavar="FILE.ptd", help="External weights of the model; repeatable.")
 @click.option("--method", metavar="NAME", help="The method to run; by default forward.")
+@click.option(
+    "--ray", metavar="ADDRESS|auto", help="Measure on all adapters of this Ray cluster. Needs webgpu-run[ray]."
+)
 @_DEVICE
 @_output
 @click.version_option(__version__, "--version", message="%(prog)s %(version)s")
-def bench(debug: bool, **options: Any) -> int | None:
+def bench(debug: bool, ray: str | None, **options: Any) -> int | None:
     """Measure prefill and decode of ExecuTorch .pte models, for every length at every depth.
 
     Without a model, the bundled demo model is measured. A round runs every test of every model once. On a terminal the
     table appears after the first round and is updated after each round; a pipe or file gets it at the end, or when
     interrupted. The file of --out is complete after every round. Everything else goes to stderr.
     """
+    if ray is not None:
+        from .bench_ray import bench_on_cluster
+
+        return bench_on_cluster(ray, options)
     from ..bench.sweep import run_model
 
     return run_model(**options)

@@ -11,6 +11,7 @@ from ..console.terminal import stderr_console
 from ..formats.pte import Program
 from ..llm.conversation import Conversation
 from ..llm.language_model import LLM
+from ..llm.lookup import LookupDecoder
 from ..llm.session import Interface, Session
 from .chat_loop import chat
 from .options import Settings
@@ -65,6 +66,8 @@ def generate(program: Program, settings: Settings) -> int:
             totals.reason, code = "interrupt", INTERRUPTED
             printer.end_line()
         progress.close()
+        if settings.verbose and isinstance(session.decoder, LookupDecoder):
+            printer.note(str(session.decoder.gate))
         report.finish(totals)
     return code
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..console import outfile
 from ..console.early import INTERRUPTED
@@ -23,7 +23,7 @@ from ..formats.digest import digest
 from ..formats.pte import Program
 from ..llm import tokenizer as tokenizers
 from ..llm.language_model import LLM
-from ..llm.many import Completion, Many
+from ..llm.many import Many
 from ..llm.request import Request, parse_lines
 from ..llm.sampling import random_seed
 from ..llm.session import Interface, Session
@@ -50,6 +50,17 @@ SINGLE = (
 )
 
 
+class Counted(Protocol):
+    """What a tally needs of a completion."""
+
+    @property
+    def error(self) -> str: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def ids(self) -> Sequence[int]: ...
+
+
 class Tally:
     """Counts rows and tokens of this process, for the progress bar and the last line."""
 
@@ -62,19 +73,19 @@ class Tally:
     def seconds(self) -> float:
         return (time.perf_counter_ns() - self.start_ns) / 1e9
 
-    def add(self, completion: Completion) -> None:
+    def add(self, completion: Counted) -> None:
         self.rows += 1
         self.errors += bool(completion.error)
         self.prompt_tokens += completion.prompt_tokens
         self.new_tokens += len(completion.ids)
 
-    def show(self, progress: Progress) -> None:
-        """Rows, tokens per second and the time left."""
+    def show(self, progress: Progress, who: str = "") -> None:
+        """Rows, tokens per second and the time left; `who` does it."""
         done = self.resumed + self.rows
         note = ""
         if self.rows:
             left = self.seconds / self.rows * (self.total - done)
-            note = f"{self.new_tokens / self.seconds:,.1f} tok/s, {_duration(left)} left"
+            note = f"{who}{self.new_tokens / self.seconds:,.1f} tok/s, {_duration(left)} left"
         progress("rows", done, self.total, note)
 
     def line(self) -> str:
@@ -106,13 +117,13 @@ def complete_file(program: Program, settings: Settings) -> int:
     seed = random_seed() if settings.seed is None else settings.seed
     if settings.out is None:
         write = stdout_writer()
-        run = _Run(program, settings, requests, seed)
+        run = _run_of(settings)(program, settings, requests, seed)
         return run.complete(range(len(requests)), lambda _, row: write(json.dumps(row, ensure_ascii=False) + "\n"))
     with Journal(settings.out, _key(program, settings, data)) as journal:
         journal.begin(seed)
         assert journal.seed is not None
         rows = [i for i in range(len(requests)) if i not in journal]
-        run = _Run(program, settings, requests, journal.seed)
+        run = _run_of(settings)(program, settings, requests, journal.seed)
         code = run.complete(rows, journal.add) if rows else 0
         if code == 0:
             journal.finish()
@@ -122,7 +133,15 @@ def complete_file(program: Program, settings: Settings) -> int:
     return code
 
 
-class _Run:
+def _run_of(settings: Settings) -> type[Run]:
+    if settings.ray is None:
+        return Run
+    from .many_ray import RayRun
+
+    return RayRun
+
+
+class Run:
     """The rows of one process."""
 
     def __init__(self, program: Program, settings: Settings, requests: Sequence[Request], seed: int) -> None:
@@ -170,7 +189,7 @@ class _Run:
             finally:
                 if template:
                     template.close()
-        self._report(tally, clock)
+        self.report(tally, clock)
         return code
 
     def _note(self, progress: Progress, text: str) -> None:
@@ -194,7 +213,7 @@ class _Run:
                 raise
             return tokenizer, None
 
-    def _report(self, tally: Tally, clock: LoadClock) -> None:
+    def report(self, tally: Tally, clock: LoadClock) -> None:
         settings = self.settings
         if settings.stats == "json":
             totals = {"schema": 1, "model": settings.model, "load_ms": round(clock.total_ns / 1e6, 3)}
@@ -211,6 +230,8 @@ def _check(settings: Settings) -> None:
     if single:
         names = " and ".join("--" + name.replace("_", "-") for name in single)
         raise UsageError(f"{names} cannot be used with --prompts")
+    if settings.ray is not None and settings.timeout is not None:
+        raise UsageError("--timeout cannot be used with --ray")
     if settings.system is not None and not settings.chat:
         raise UsageError("--system is for --chat")
     if settings.out is not None:

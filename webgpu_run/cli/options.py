@@ -28,7 +28,7 @@ TEXT = {
     "Repeats": ("repeat_penalty", "repeat_last_n"),
     "Stopping": ("max_new_tokens", "stop", "ignore_eos"),
     "Chat": ("chat", "system", "template", "turns"),
-    "Many prompts": ("prompts", "out", "parallel"),
+    "Many prompts": ("prompts", "out", "parallel", "ray"),
 }
 GROUPS = {
     **TEXT,
@@ -66,6 +66,7 @@ class Settings:
     prompts: str | None = None
     out: str | None = None
     parallel: int | None = None
+    ray: str | None = None
     max_new_tokens: int = 512
     chunk: int | None = None
     temp: float = 0.0
@@ -231,6 +232,11 @@ _OPTIONS = (
         default="auto",
         metavar="B|auto",
         help="Prompts that share each call of the model. By default as many as memory and speed suggest.",
+    ),
+    click.option(
+        "--ray",
+        metavar="ADDRESS|auto",
+        help="With --prompts: use all adapters of this Ray cluster. Needs webgpu-run[ray].",
     ),
     click.option(
         "-n",

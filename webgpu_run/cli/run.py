@@ -147,6 +147,8 @@ def command(
         return complete_file(program, settings)
     if settings.out is not None:
         raise UsageError("--out is for --prompts")
+    if settings.ray is not None:
+        raise UsageError("--ray is for --prompts")
     from .generate import generate
 
     return generate(program, settings)

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import RunError, UnsupportedError
 from ..graph.graph import GPU_DTYPE, Node
 from ..graph.passes.pick import PICK
-from ..graph.planner import Delta, Engine
+from ..graph.planner import MEMO, Delta, Engine
 from ..ops import wgsl
 from ..ops.plan import STAGED_ROWS, TURNS, Plan, Reach, Step
 from ..shapes import Array, Dims, align, prod
@@ -92,6 +92,7 @@ class Executor:
         self._is_stale = True
         self._wakes: set[tuple[int, int]] = set()  # (slot, value from which on it is not idle) of idle dispatches
         self._pending: dict[int, list[_Command]] = {}
+        self._remembered: dict[tuple[int, int, int | None], tuple[Plan, list[_Command]]] = {}
         self._layers: dict[int, int] = {}  # node -> bound layers of its images
         self._pending_layers: dict[int, int] = {}
         self._reaches: dict[tuple[int, int], list[int]] = {}  # (slot, first position beyond the bound layers) -> nodes
@@ -164,7 +165,7 @@ class Executor:
         self._pending_layers = {
             i: self._layers_to_bind(i, plan.reach, slots) for i, plan in plans.items() if plan.reach
         }
-        self._pending = {i: self._make_commands(self.graph.nodes[i], plan, live) for i, plan in plans.items()}
+        self._pending = {i: self._commands_of(i, plan, live) for i, plan in plans.items()}
         if self.limits.software:
             self._compile([c for commands in self._pending.values() for c in commands])
 
@@ -222,6 +223,17 @@ class Executor:
             self.arena[at:end] = data
             lo, hi = self._changed or (at, end)
             self._changed = (min(lo, at), max(hi, end))
+
+    def _commands_of(self, index: int, plan: Plan, live: Mapping[int, Dims]) -> list[_Command]:
+        """The commands of a plan. Those of recent plans are remembered, because calls return to the same lengths."""
+        key = (index, id(plan), self._pending_layers.get(index))
+        known, commands = self._remembered.get(key, (None, []))
+        if known is not plan:
+            if len(self._remembered) >= MEMO:
+                self._remembered.clear()
+            commands = self._make_commands(self.graph.nodes[index], plan, live)
+            self._remembered[key] = plan, commands
+        return commands
 
     def _make_commands(self, node: Node, plan: Plan, live: Mapping[int, Dims]) -> list[_Command]:
         commands = []

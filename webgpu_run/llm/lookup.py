@@ -21,12 +21,13 @@ from ..shapes import Array
 MOST_ROWS = 8  # tokens in a call that verifies: the current one and seven guesses
 ROWS = (4, 8)
 # Few-row kernels add in another order than those for one row. Where that could change the choice, an ordinary step
-# makes it. The bound is relative to the largest logit, about a hundred times what is seen.
+# makes it. The bound is relative to the largest logit, and more than ten times what is seen.
 ROUTE_ERROR = {"f32": 2.0**-14, "f16": 2.0**-9}
 SHORTEST, LONGEST = 2, 16  # tokens that must agree before a guess, and that are compared at most
 RECENT = 8  # earlier places of the last tokens that are compared
-LOSS = 0.015  # share of a reply's decode time that wrong guesses may cost, besides one wrong guess
-LEAST_GAIN = 1.05  # expected speed of a guess over ordinary steps
+LOSS = 0.01  # share of the decode time that wrong guesses may cost
+FIRST_LOSS = 1.8  # and the steps that they may cost besides, so that a reply can begin with a guess
+LEAST_GAIN = 1.1  # expected speed of a guess over ordinary steps
 FORGET = 0.9  # how much of what is known about guesses remains after each one
 FADE = 0.98  # and after each ordinary submission, so that guesses are tried again now and then
 
@@ -73,49 +74,62 @@ class Gate:
 
     def __init__(self) -> None:
         self._right: dict[int, tuple[float, float]] = {}  # tokens that agree -> right guesses, all guesses
-        self._costs: dict[int, deque[float]] = {}  # rows -> time per call, in ordinary steps
+        # (rows, whether a guess came before) -> time per call, in ordinary steps
+        self._costs: dict[tuple[int, bool], deque[float]] = {}
         self._steps: deque[int] = deque(maxlen=15)  # time of ordinary steps
+        self._submissions = 0
         self._switch: deque[int] = deque(maxlen=9)  # time to go back to ordinary steps
-        self.balance_ns = 0.0  # saved in this reply, less what wrong guesses cost
+        self.balance = 0.0  # ordinary steps saved in this reply, less those that wrong guesses cost
         self.guessed = self.accepted = self.calls = self.unsure = 0
 
+    def __str__(self) -> str:
+        return f"lookup: {self.accepted} of {self.guessed} guessed tokens were right, in {self.calls} calls"
+
     def begin(self) -> None:
-        """A reply begins."""
-        self.balance_ns = 0.0
+        """A reply begins. It does not spend what others have saved, but makes up for a part of what they have lost."""
+        self.balance = min(self.balance, 0.0) / 2
 
     @property
     def step_ns(self) -> float:
         """The time of an ordinary step; 0 if none has been seen."""
-        return _low(self._steps)
+        return _middle(self._steps)
 
-    def stepped(self, wall_ns: int, turns: int, *, after_guess: bool) -> None:
+    def stepped(self, spent_ns: int, turns: int, *, after_guess: bool) -> None:
         """An ordinary submission of `turns` steps has ended; the first after a guess includes the way back."""
         if after_guess:
             if self._steps:
-                extra = max(0, wall_ns - int(turns * self.step_ns))
-                self._switch.append(extra)
-                self.balance_ns -= min(extra, self.step_ns)
+                self._switch.append(max(0, spent_ns - int(turns * self.step_ns)))
+                self.balance -= self._way_back()
             return
-        self._steps.append(wall_ns // turns)
+        self._steps.append(spent_ns // turns)
         self._right = {kind: (good * FADE, total * FADE) for kind, (good, total) in self._right.items()}
-        self.balance_ns += LOSS * wall_ns
+        self._submissions += 1
+        if self._submissions % 50 == 0:  # a cost that was measured at a bad moment must not close the gate for good
+            for times in self._costs.values():
+                times.popleft()
+            self._costs = {key: times for key, times in self._costs.items() if times}
+        self.balance += LOSS * turns
 
     def rows(self, agreeing: int, most: int, *, after_guess: bool) -> int:
         """How many rows the call should have; 0 if the guess is not worth one."""
         if not self._steps or most < 2:
             return 0
         share = self._share(agreeing)
-        way_back = 0.0 if after_guess else _low(self._switch) / self.step_ns
+        # Another number of rows than that of the last call takes new plans, and so does the way back.
+        way_back = 0.0 if after_guess else self._way_back()
         best, gain = 0, LEAST_GAIN
         for rows in ROWS:
-            cost = self._cost(rows) + way_back
+            cost = self._cost(rows, after_guess) + way_back
             expected = sum(share**k for k in range(rows))
-            can_lose = self.balance_ns + 1.25 * self.step_ns >= (cost - 1) * self.step_ns
+            # The smallest call needs half of what it can lose, and a larger one can only lose what was saved before.
+            can_lose = self.balance + FIRST_LOSS > (cost - 1) / 2 if rows == ROWS[0] else self.balance > cost - 1
             if rows <= most and expected / cost > gain and can_lose:
                 best, gain = rows, expected / cost
         return best
 
-    def verified(self, agreeing: int, rows: int, right: int, chosen: int, wall_ns: int, *, is_first: bool) -> None:
+    def verified(
+        self, agreeing: int, rows: int, right: int, chosen: int, spent_ns: int, *, is_first: bool, after_guess: bool
+    ) -> None:
         """A call with so many rows has ended: `right` guesses were right, and `chosen` ids came of it."""
         good, total = self._right.get(_kind(agreeing), (0.0, 0.0))
         # Guesses after the first wrong one were never put to the test.
@@ -123,17 +137,24 @@ class Gate:
         self.calls, self.guessed, self.accepted = self.calls + 1, self.guessed + rows - 1, self.accepted + right
         if is_first or not self._steps:  # kernels were compiled, or there is nothing to compare with
             return
-        self._costs.setdefault(rows, deque(maxlen=9)).append(wall_ns / self.step_ns)
-        self.balance_ns += chosen * self.step_ns - (1 - LOSS) * wall_ns
+        self._costs.setdefault((rows, after_guess), deque(maxlen=9)).append(spent_ns / self.step_ns)
+        # By what such calls usually take: what else the machine does in this one says nothing about guesses.
+        self.balance += chosen - (1 - LOSS) * self._cost(rows, after_guess)
 
     def _share(self, agreeing: int) -> float:
         """The share of guesses that will be right: those seen, and a few before them as if seen."""
         good, total = self._right.get(_kind(agreeing), (0.0, 0.0))
         return (good + 2 * PRIOR[_kind(agreeing)]) / (total + 2)
 
-    def _cost(self, rows: int) -> float:
-        if rows in self._costs:
-            return max(1.0, _low(self._costs[rows]))
+    def _way_back(self) -> float:
+        """What the first ordinary step after a guess costs more than others, in steps."""
+        return min(1.0, _middle(self._switch) / self.step_ns)
+
+    def _cost(self, rows: int, after_guess: bool) -> float:
+        """What a call takes, in ordinary steps: as measured, or in proportion to another that was measured."""
+        for key in ((rows, after_guess), (rows, not after_guess), *self._costs):
+            if key in self._costs:
+                return 1 + max(0.0, _middle(self._costs[key]) - 1) * (rows - 1) / (key[0] - 1)
         return 1 + 0.25 * (rows - 1)
 
 
@@ -144,11 +165,8 @@ def _kind(agreeing: int) -> int:
     return max(n for n in PRIOR if n <= agreeing)
 
 
-def _low(times: Sequence[float]) -> float:
-    """The lower quartile: a process that is not run for a while makes times longer, never shorter."""
-    if not times:
-        return 0.0
-    return float(statistics.quantiles(times, n=4, method="inclusive")[0] if len(times) > 1 else times[0])
+def _middle(times: Sequence[float]) -> float:
+    return statistics.median(times) if times else 0.0
 
 
 class LookupDecoder(Decoder):
@@ -160,6 +178,8 @@ class LookupDecoder(Decoder):
         self._text = text
         self._guesser = Guesser()
         self._error = ROUTE_ERROR[model.device.limits.kv]
+        # The work of a software adapter is processor time of this process, which other programs do not change.
+        self._clock = time.process_time_ns if model.device.limits.software else time.perf_counter_ns
         self._compiled: set[int] = set()  # numbers of rows whose kernels are compiled
         self._was_guess = False  # whether the last call verified a guess
 
@@ -181,10 +201,12 @@ class LookupDecoder(Decoder):
             left = 0  # the steps that are queued are read first, and no others are queued
         elif rows and self._verify([token, *ids[: rows - 1]], agreeing, position, words):
             return super().next(token, position, words)
+        start = self._clock()
         chosen = super().next(token, position, words, left=left, timed=timed)
         turns = 1 + len(self._chosen)
         if self._was_guess or not chosen.stats.compile_ns:
-            self.gate.stepped(chosen.wall_ns * turns, turns, after_guess=self._was_guess)
+            spent = chosen.wall_ns * turns if self.ahead else self._clock() - start
+            self.gate.stepped(spent, turns, after_guess=self._was_guess)
         self._was_guess = False
         return chosen
 
@@ -196,7 +218,7 @@ class LookupDecoder(Decoder):
 
     def _verify(self, ids: Sequence[int], agreeing: int, position: int, words: Callable[[int], Array]) -> bool:
         """Run the current token and a guess, and queue the ids that they give. False if not even the first is sure."""
-        start = time.perf_counter_ns()
+        start, clock = time.perf_counter_ns(), self._clock()
         self._position = -1
         logits = self.model.verify(ids, position)
         chosen: list[int] = []
@@ -212,7 +234,8 @@ class LookupDecoder(Decoder):
         right = sum(choice == guess for choice, guess in zip(chosen, ids[1:], strict=False))
         is_first = len(ids) not in self._compiled
         self._compiled.add(len(ids))
-        self.gate.verified(agreeing, len(ids), right, len(chosen), wall_ns, is_first=is_first)
+        spent_ns, after_guess = self._clock() - clock, self._was_guess
+        self.gate.verified(agreeing, len(ids), right, len(chosen), spent_ns, is_first=is_first, after_guess=after_guess)
         self._was_guess, self._position = True, position
         each, stats = wall_ns // max(1, len(chosen)), self.model.stats.share(max(1, len(chosen)))
         self._chosen.extend(Token(choice, start + k * each, each, stats) for k, choice in enumerate(chosen))
