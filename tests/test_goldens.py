@@ -138,5 +138,5 @@ def test_ids_past_a_table_are_refused(device: Device) -> None:
 
 
 def test_a_cache_of_no_known_form_is_refused(device: Device) -> None:
-    with pytest.raises(UsageError, match="kv is 'f8', expected f32 or f16"):
+    with pytest.raises(UsageError, match="kv is 'f8', expected auto, f32 or f16"):
         load(FIXTURES / "tiny_dyn.pte", device=device, kv="f8")

@@ -35,8 +35,7 @@ ATTENTION = {
         attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
     ),
     "wr.attention_q4gsw": (
-        # scores have a standard deviation of about 50, so softmax amplifies the rounding of queries and keys
-        dataclasses.replace(attention_q4gsw._case(11, 128, 4, 2, 32, 300, 280, 1, 2), tol=1e-4),
+        attention_q4gsw._case(11, 64, 4, 2, 32, 300, 280, 1, 2),
         attention_q4gsw._case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
         attention_q4gsw._case(3, 64, 6, 2, 16, 24, 7, 1, norm=False, rounded=True),
     ),

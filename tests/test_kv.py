@@ -101,3 +101,15 @@ def test_reset_empties_half_caches(device: Device) -> None:
 def test_refused_where_the_file_holds_the_cache(name: str, fuse: bool, device: Device) -> None:
     with pytest.raises(UnsupportedError, match="--kv f32"):
         load(FIXTURES / f"{name}.pte", device=device, fuse=fuse, kv="f16")
+
+
+def test_auto_is_half_on_a_gpu_with_half_floats(device: Device) -> None:
+    gpu = {"profile": GPU, "software": False}
+    for changes, fuse, kv in (
+        ({**gpu, "f16": True}, True, "f16"),
+        ({**gpu, "f16": True}, False, "f32"),  # the file holds the cache
+        ({**gpu, "f16": False}, True, "f32"),
+        ({"software": True, "f16": True}, True, "f32"),
+    ):
+        model = load(FIXTURES / "tiny_dyn.pte", device=with_limits(device, **changes), fuse=fuse, kv="auto")
+        assert model.device.limits.kv == kv

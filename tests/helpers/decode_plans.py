@@ -9,6 +9,8 @@ import numpy as np
 
 from webgpu_run.debug.kernels import PROFILES
 from webgpu_run.graph.lower import planned
+from webgpu_run.graph.planner import Engine
+from webgpu_run.ops.plan import Step
 from webgpu_run.shapes import prod
 
 from helpers.modules import LLAMA_1B, shape_method
@@ -35,13 +37,17 @@ class Counts:
         )
 
 
+def decode_steps(engine: Engine) -> list[Step]:
+    """The dispatches of one token at position 0."""
+    dims = [engine.graph.tensors[v].max_dims for v in engine.graph.input_ids]
+    engine.resize([np.zeros((1, 1), np.int32), np.zeros(1, np.int32), *(np.zeros(d, np.int32) for d in dims[2:])])
+    return [step for plan in engine.plans for step in plan.steps if not (step.idle and step.idle.below)]
+
+
 def step_of(sizes: dict[str, int], layers: int, profile: str) -> Counts:
     """One step of a model with so few layers that it is quickly planned; the device chooses the token."""
     (delegate,) = shape_method({**sizes, "context": CONTEXT, "seq": SEQ}, layers).delegates
-    engine = planned(delegate, PROFILES[profile])
-    dims = [engine.graph.tensors[v].max_dims for v in engine.graph.input_ids]
-    engine.resize([np.zeros((1, 1), np.int32), np.zeros(1, np.int32), *(np.zeros(d, np.int32) for d in dims[2:])])
-    steps = [step for plan in engine.plans for step in plan.steps if not (step.idle and step.idle.below)]
+    steps = decode_steps(planned(delegate, PROFILES[profile]))
     return Counts(len(steps), sum(prod(s.grid) for s in steps), sum(s.work[0] for s in steps))
 
 

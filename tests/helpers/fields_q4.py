@@ -117,7 +117,7 @@ def expected(
     gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
-    fresh = "round" in forms and m == 1 and profile.shuffle  # the linear rounds its row
+    fresh = "round" in forms and m == 1 and (profile.shuffle or gpu)  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
     image = copied or ("round" not in forms and "norm" in forms and image_takes(m, k, limits))
@@ -126,7 +126,7 @@ def expected(
     if not gpu and not image:
         held = window(m, k * size, limits) if "round" in forms else few(m, k, limits)
         rows = min(rows, held)
-    folded = "norm" in forms and m == 1 and not packed and not (gpu and "round" in forms)
+    folded = "norm" in forms and m == 1 and not packed
     count = sum(strips)
     near = side(count, k, group, lanes, limits)
     each = 2  # strips of a workgroup
@@ -145,8 +145,8 @@ def expected(
     if tiled:
         kernel, consts = "linear_q4gsw_tiled", {**consts, "TALL": tall, "SIZES": int("round" in forms)}
     elif gpu:
-        kernel, consts = "linear_q4gsw_few", {**consts, **shares, "NORM": int(folded)}
-        consts["SIZES"] = int("round" in forms)
+        kernel, consts = "linear_q4gsw_few" + "_round" * fresh, {**consts, **shares, "NORM": int(folded)}
+        consts |= {"SIZES": int("round" in forms and m > 1), "ROUND": int(fresh)}
     else:
         consts |= {"ROWS": rows, "STRIPS": each}
         consts |= {"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}

@@ -19,7 +19,7 @@ else:
 TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
 STATS = ("line", "json", "none")
-KV = ("f32", "f16")
+KV = ("auto", "f32", "f16")
 PROFILES = ("gpu", "gpu-plain", "gpu-8x16", "gpu-32x4", "software", "software-plain")
 TEXT = {
     "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer"),
@@ -97,7 +97,7 @@ class Settings:
     stats: str = "line"
     no_fuse: bool = False
     no_tune: bool = False
-    kv: str = "f32"
+    kv: str = "auto"
     timeout: float | None = None
     isolate: bool = False
     quiet: bool = False
@@ -367,8 +367,9 @@ _OPTIONS = (
     click.option(
         "--kv",
         type=click.Choice(KV),
-        default="f32",
-        help="How the KV cache is stored. f16 halves it, and moves logits by about 0.0004 of their range.",
+        default="auto",
+        help="How the KV cache is stored. f16 halves it; it moves logits by about 0.0004 of their range, and the "
+        "perplexity of SmolLM2-135M by 0.001 %. auto, the default, is f16 on GPUs with shader-f16, else f32.",
     ),
     click.option("--no-tune", is_flag=True, help="Do not measure which kernels are fastest on the adapter."),
     click.option(

@@ -38,7 +38,7 @@ class ReplyPrinter:
         device = model.device
         if not quiet and (self.settings.verbose or sys.stderr.isatty()):
             more = f", {device.adapter.driver}, kernels: {device.limits.profile.name} ({device.tuned})"
-            more += f", KV cache {model.cache_nbytes / 1e6:,.1f} MB ({self.settings.kv})"
+            more += f", KV cache {model.cache_nbytes / 1e6:,.1f} MB ({device.limits.kv})"
             self.note(device.name + more * bool(self.settings.verbose))
         if self.totals.seed is not None and self.settings.seed is None and not quiet:
             self.note(f"seed {self.totals.seed}")

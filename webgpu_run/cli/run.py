@@ -119,7 +119,7 @@ def command(
         from ..ops.limits import Limits
         from .inspect_view import show
 
-        show(program, inspect, Limits(kv=options["kv"]))
+        show(program, inspect, Limits(kv="f16" if options["kv"] == "f16" else "f32"))
         return None
     from ..runtime.support import check_method
 

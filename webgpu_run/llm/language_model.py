@@ -40,8 +40,9 @@ class LLM:
 
     `path` is a .pte file, or a folder with one; without it the bundled model is used. The tokenizer and the chat
     template are found beside the model, or at `tokenizer` and `template`. `device` is part of an adapter's name, its
-    index, or cpu, gpu, vulkan, metal or d3d12. `kv="f16"` halves the KV cache. `data` are .ptd files that are not
-    beside the model. `chunk` limits the tokens per prefill call. `progress` is called with (what, done, total).
+    index, or cpu, gpu, vulkan, metal or d3d12. `kv` is the format of the KV cache: f32, f16, or auto, which is f16 on
+    GPUs that compute with it. `data` are .ptd files that are not beside the model. `chunk` limits the tokens per
+    prefill call. `progress` is called with (what, done, total).
 
     A call that is interrupted or refused leaves a model that works. One thread at a time may use it.
     """
@@ -51,7 +52,7 @@ class LLM:
         path: str | os.PathLike[str] | None = None,
         *,
         device: Device | str | None = None,
-        kv: str = "f32",
+        kv: str = "auto",
         tokenizer: str | os.PathLike[str] | None = None,
         template: str | os.PathLike[str] | None = None,
         data: Sequence[str | os.PathLike[str]] = (),

@@ -107,8 +107,8 @@ def _fit_texture(m: int, limits: Limits) -> bool:
 def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> dict[str, Resource]:
     """Scratch for the staged, normalised or rounded rows of a prefill."""
     if from_storage(limits):
-        ready = {"normed": Resource(m * k * 4)} if rounded or (norm and m > 1) else {}
-        return ready | ({"sizes": Resource(m * 4)} if rounded else {})
+        ready = {"normed": Resource(m * k * 4)} if m > 1 and (rounded or norm) else {}
+        return ready | ({"sizes": Resource(m * 4)} if m > 1 and rounded else {})
     if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
         return {}
     scratch: dict[str, Resource] = {}
@@ -137,7 +137,7 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     """
     k, norm, rounded = linear.k, linear.norm, linear.rounded
     if from_storage(limits):
-        if rounded or (norm and m > 1):
+        if m > 1 and (rounded or norm):
             return ActivationSource(Form.STORAGE, "normed", steps=tuple(_ready_steps(linear, m, False, limits)))
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:

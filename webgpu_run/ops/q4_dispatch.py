@@ -83,6 +83,7 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
         kernel, consts = "linear_q4gsw_tiled", tile_consts(m, where, linear.rounded)
         window, rows, quads = m, 8 * consts["TALL"], TILE_QUADS
     else:
+        kernel = "linear_q4gsw_few_round" if linear.rounded and m == 1 else kernel
         consts = few_consts(m, where, bool(rows_from.norm), linear.rounded, limits)
         window, rows, quads = m, consts["ROWS"], consts["QUADS"]
     # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing.

@@ -52,7 +52,8 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
         "SPLITS": splits,
         "TURNS": each,
         "NORM": int(norm),
-        "SIZES": int(rounded),
+        "SIZES": int(rounded and m > 1),
+        "ROUND": int(rounded and m == 1),
     }
 
 

@@ -22,6 +22,7 @@ from ..graph.lower import planned
 from ..graph.passes.all_rows import all_rows as with_all_rows
 from ..graph.planner import Engine
 from ..ops.choice import GREEDY
+from ..ops.limits import Limits
 from ..ops.plan import TURNS
 from ..shapes import Array, Dims
 from .interpreter import Interpreter
@@ -72,14 +73,10 @@ class Model:
         self.notes = notes(self.method)
         self.interpreter = Interpreter(self.method)
         self.device = device if isinstance(device, Device) else open_tuned(device, tune=tune)
-        if kv != self.device.limits.kv:
-            self.device = copy.copy(self.device)
-            self.device.limits = replace(self.device.limits, kv=kv)
-        if kv not in ("f32", "f16"):
-            raise UsageError(f"kv is {kv!r}, expected f32 or f16")
+        if kv not in ("auto", "f32", "f16"):
+            raise UsageError(f"kv is {kv!r}, expected auto, f32 or f16")
         self.stats = CallStats()
-        engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
-        _check_kv(engines, kv)
+        engines = self._planned(auto_kv(self.device.limits) if kv == "auto" else kv, fuse=fuse, is_auto=kv == "auto")
         with graph_errors(f"{self.method.name!r}"), self.device.lock:
             budget.check(engines, self.device.limits, self.device.max_buffer)
             self.runners = [
@@ -91,6 +88,18 @@ class Model:
         self._last_started: Started | None = None
         # The id the device chose last, if nothing has run since; it is still in device memory, so it is not uploaded.
         self._id_on_device: int | None = None
+
+    def _planned(self, kv: str, *, fuse: bool, is_auto: bool) -> list[Engine]:
+        """The delegates' graphs with KV caches in this format, or in f32 if `is_auto` and they can't be stored so."""
+        if kv != self.device.limits.kv:
+            self.device = copy.copy(self.device)
+            self.device.limits = replace(self.device.limits, kv=kv)
+        engines = [planned(d, self.device.limits, fuse=fuse) for d in self.method.delegates]
+        if kv == "f32" or _can_be_half(engines):
+            return engines
+        if is_auto:
+            return self._planned("f32", fuse=fuse, is_auto=False)
+        raise UnsupportedError(f"a KV cache that is not fused with its attention can't be {kv}; try --kv f32")
 
     def _picks(self) -> Iterator[tuple[int, int]]:
         """(input, rows) for every input that indexes a table. Checked on the host, because kernels clamp the index."""
@@ -227,9 +236,13 @@ class Model:
                 raise ShapeError(f"input {i}: dim {axis} is {n}, {self.method.name} takes {bound} {most}")
 
 
-def _check_kv(engines: Sequence[Engine], kv: str) -> None:
-    """Refuse a cache format that only fused attention has, if the attention is not fused."""
+def auto_kv(limits: Limits) -> str:
+    """The format of KV caches where none is asked for: f16 on a GPU that computes with it."""
+    return "f16" if limits.f16 and not limits.software else "f32"
+
+
+def _can_be_half(engines: Sequence[Engine]) -> bool:
+    """Whether all KV caches are fused with their attention, which has its own format of them."""
     graphs = [engine.graph for engine in engines]
     fused = any(node.op.remember for graph in graphs for node in graph.nodes)
-    if kv != "f32" and (not fused or any(t.mutable for graph in graphs for t in graph.tensors.values())):
-        raise UnsupportedError(f"a KV cache that is not fused with its attention can't be {kv}; try --kv f32")
+    return fused and not any(t.mutable for graph in graphs for t in graph.tensors.values())

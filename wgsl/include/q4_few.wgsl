@@ -3,14 +3,16 @@
 // with every SPLITS-th block of 32 k, and workgroup memory joins their sums. So even a narrow weight keeps a GPU busy.
 // x goes through workgroup memory, a chunk of CHUNK blocks at a time. It is normalised, summed and put into the order of the
 // nibbles there, once for the whole workgroup.
+// With ROUND the row is rounded there too, after its norm.
 // A q4_out_* file adds Params, the bindings of the outputs and store_row.
 // include: q4_texel
 const ROWS: u32 = 1;  // plan: rows per workgroup
 const QUADS: u32 = 8;  // plan: invocations side by side, a multiple of LANES
 const SPLITS: u32 = 4;  // plan: invocations that own the same columns
 const TURNS: u32 = 1;  // plan: blocks per invocation in a chunk
-const NORM: u32 = 0;  // plan: 1 if the kernel normalises its row
+// include: norm_flag
 const SIZES: u32 = 0;  // plan: 1 if x is in 8-bit steps
+const ROUND: u32 = 0;  // plan: 1 if the kernel rounds its row to 8-bit steps; q8_few.wgsl has how
 const CHUNK: u32 = TURNS * SPLITS;
 const CHUNKS: u32 = (BLOCKS + CHUNK - 1) / CHUNK;
 const WG: u32 = QUADS * SPLITS;
@@ -32,7 +34,7 @@ struct Word { a: vec4<f32>, b: vec4<f32> }
 struct Block { words: array<Word, 4>, sum: vec4<f32> }
 var<workgroup> blocks: array<Block, ROWS * CHUNK>;
 var<workgroup> parts: array<vec4<f32>, JOINED * WG>;
-var<workgroup> squares: array<f32, WG>;  // if NORM
+var<workgroup> squares: array<f32, WG>;  // if NORM and ROUND == 0
 
 // A block of four columns, and their scales.
 struct Texels { w: array<vec4<u32>, 4>, scale: vec4<f32> }
@@ -60,9 +62,11 @@ fn stage(row: u32, chunk: u32, local: u32) -> f32 {
       // if ROWS > 1: let at = min(row + r, params.rows - 1) * (K / 4) + word * 2;
       var a = t_x[at];
       var b = t_x[at + 1];
-      square += dot(a, a) + dot(b, b);  // if NORM
-      a *= t_norm[word * 2];  // if NORM
-      b *= t_norm[word * 2 + 1];  // if NORM
+      square += dot(a, a) + dot(b, b);  // if NORM and ROUND == 0
+      a *= t_norm[word * 2];  // if NORM and ROUND == 0
+      b *= t_norm[word * 2 + 1];  // if NORM and ROUND == 0
+      // if ROUND: a = steps(a, weight(word * 2));
+      // if ROUND: b = steps(b, weight(word * 2 + 1));
       let ready = Word(pairs(a), pairs(b));
       blocks[i / 4].words[i % 4] = ready;
       blocks[i / 4].sum[i % 4] = dot(ready.a + ready.b, vec4(-8.0, -136.0, -8.0, -136.0));
@@ -118,6 +122,7 @@ fn main(
   let lane = quad % LANES;
   var acc: Sums;
   var square = 0.0;
+  // if ROUND: look_through(0, local, WG);
   for (var chunk = 0u; chunk < CHUNKS; chunk++) {
     var t = texels(strip, chunk * CHUNK + split, lane);  // before the barrier, so that the loads overlap with it
     square += stage(row, chunk, local);
@@ -129,7 +134,7 @@ fn main(
     }
     workgroupBarrier();
   }
-  squares[local] = square;  // if NORM
+  squares[local] = square;  // if NORM and ROUND == 0
   for (var pair = 0u; pair < ROWS / JOINED; pair++) { // unroll
     for (var r = 0u; r < JOINED; r++) { // unroll
       parts[r * WG + local] = acc[pair * JOINED + r];
@@ -141,7 +146,7 @@ fn main(
         for (var r = 0u; r < JOINED; r++) { // unroll
           parts[r * WG + local] += parts[r * WG + local + half * QUADS];
         }
-        squares[local] += squares[local + half * QUADS];  // if NORM
+        squares[local] += squares[local + half * QUADS];  // if NORM and ROUND == 0
       }
       workgroupBarrier();
     }
@@ -149,9 +154,10 @@ fn main(
       let r = row + pair * JOINED + j;
       var factor = 1.0;
       // if SIZES: factor = t_sizes[r];
-      // if NORM: square = 0.0;
-      // if NORM: for (var i = 0u; i < QUADS; i++) { square += squares[i]; }
-      // if NORM: factor = inverseSqrt(square / f32(K) + params.eps);
+      // if ROUND: factor = size;
+      // if NORM and ROUND == 0: square = 0.0;
+      // if NORM and ROUND == 0: for (var i = 0u; i < QUADS; i++) { square += squares[i]; }
+      // if NORM and ROUND == 0: factor = inverseSqrt(square / f32(K) + params.eps);
       store_row(r, strip, lane, parts[j * WG + local % QUADS] * factor);
     }
     workgroupBarrier();  // if ROWS > 2

@@ -2,7 +2,7 @@
 // the last bit can decide between two steps. The file that includes this one has t_x, t_norm and ROUND; a row_* file has
 // row_joined.
 // include: nan
-const NORM: u32 = 0;  // plan: 1 if the row is normalised
+// include: norm_flag
 struct Row { low: f32, high: f32, square: f32 }
 
 var<private> norm: f32;
