@@ -20,7 +20,7 @@ from helpers.language import TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "examples/export/README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = ("make ", "pip ", "hf ", "python examples/export/export.py ")  # they need the network, torch or much time
+NOT_RUN = ("make ", "pip ", "hf ", "python examples/export/export.py ", "python bench/")  # they need the network, torch or much time
 COMMAND = r"(?:webgpu-run|webgpu-bench|echo|eval|python|pip|hf|make) "  # other indented lines are output
 BUNDLED = ROOT / "webgpu_run" / "bundled"
 SHORT = {"REPEAT": "1", "WARMUP": "0", "NO_ROOFLINE": "1", "WINDOWS": "1"}
