@@ -94,8 +94,8 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
     else:
         consts = few_consts(m, where, bool(rows_from.norm), linear.rounded, limits)
         window, rows, quads = m, consts["ROWS"], consts["QUADS"]
-    # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing. So
-    # does a folded grid, because it may have workgroups past the last strip.
+    # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps it, because it costs nothing,
+    # and so does a folded grid, which may have workgroups past the last strip.
     columns, groups = where.lanes * (2 if linear.swiglu else 4), ceil_div(where.strips * where.lanes, quads)
     complete = m > 1 and where.strips * where.lanes % quads == 0 and not any(n % columns for n in widths)
     complete = complete and groups <= limits.max_workgroups
