@@ -52,10 +52,9 @@ def must_run(op: Op, case: Case, limits: Limits) -> bool:
     """Whether the case is declared to run on such a machine. Where it is not, assert that its plan is refused."""
     is_small = limits.max_binding == SMALL_BINDING and limits.storage_align == 256
     too_wide = is_small and (op.name, case.dims.get("x", ())[-1:]) in TOO_WIDE
-    # The caches of a batch are bound whole, unless they are textures.
-    too_wide |= (
-        op.name == "wr.attention_rows" and limits.max_binding == SMALL_BINDING and not limits.profile.image_cache
-    )
+    if op.name == "wr.attention_rows" and not limits.profile.image_cache:  # its caches are bound whole
+        caches = 4 * int(case.attrs["sequences"]) * prod(case.dims["kc"])
+        too_wide |= limits.max_binding == SMALL_BINDING < caches
     if limits.profile in op.profiles and not too_wide:
         return True
     try:
