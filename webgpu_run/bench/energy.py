@@ -20,7 +20,7 @@ NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,power.draw", "--format=csv,noheade
 FRESH = 2.0  # seconds: power that was reported longer ago is not used
 
 
-class Sensor(Protocol):
+class EnergySource(Protocol):
     """Something that reports energy."""
 
     name: str
@@ -132,7 +132,7 @@ class Meter:
         """`device` is the name of the adapter."""
         root = sysfs or Path(os.environ.get(SYSFS) or "/sys")
         self._lines: PowerLines | None = None
-        found: list[Sensor | None] = [Rapl.found(root)]
+        found: list[EnergySource | None] = [Rapl.found(root)]
         if battery_watts(root) is not None:
             found.append(Power("battery", lambda: battery_watts(root)))
         if "NVIDIA" in device and shutil.which(NVIDIA_SMI[0]):
