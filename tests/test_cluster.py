@@ -99,6 +99,10 @@ def test_without_ray_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
 def test_options_that_have_no_meaning_with_ray() -> None:
     for result, message in (
         (webgpu_run(FIXTURES / "tiny_dyn.pte", "--prompt-ids", "5", "--ray", "auto"), "--ray is for --prompts"),
+        (
+            webgpu_run(FIXTURES / "tiny_dyn.pte", "--prompts", "-", "--ray", "auto", "--parallel", "4"),
+            "--parallel cannot be used with --ray",
+        ),
         (execute(*BENCH, FIXTURES / "tiny_dyn.pte", "--ray", "auto", "--share", "x.json"), "--share cannot be used"),
     ):
         assert result.code == 2

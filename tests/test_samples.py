@@ -20,7 +20,8 @@ from helpers.language import TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "examples/export/README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = ("make ", "pip ", "hf ", "python examples/export/export.py ", "python bench/")  # they need the network, torch or much time
+# These need the network, torch, Ray or much time.
+NOT_RUN = re.compile(r"(make|pip|hf|python examples/export/export\.py|python bench/\S+) |.* --ray ")
 COMMAND = r"(?:webgpu-run|webgpu-bench|echo|eval|python|pip|hf|make) "  # other indented lines are output
 BUNDLED = ROOT / "webgpu_run" / "bundled"
 SHORT = {"REPEAT": "1", "WARMUP": "0", "NO_ROOFLINE": "1", "WINDOWS": "1"}
@@ -37,7 +38,7 @@ def commands(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-SAMPLES = sorted({line for page in PAGES for line in commands(page.read_text()) if not line.startswith(NOT_RUN)})
+SAMPLES = sorted({line for page in PAGES for line in commands(page.read_text()) if not NOT_RUN.match(line)})
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
         ]
         prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
         model = [args.model] if args.model else []
-        flags = [*model, "--prompts", str(prompts), "-n", str(args.n), "--seed", "5", "--ignore-eos"]
+        flags = [*model, "--prompts", str(prompts), "-n", str(args.n), "--seed", "5", "--ignore-eos", "--parallel", "1"]
         nodes = Nodes(folder)
         plain_env = {key: value for key, value in nodes.env.items() if not key.startswith("RAY_AUTH")}
         alone = run([*flags, "--out", str(folder / "alone.jsonl")], nodes.env)
