@@ -262,3 +262,11 @@ def test_facts(
     shown = webgpu_run(path, "--inspect").out
     assert f"parameters  {count:,}\n" in shown
     assert f"heads {attention[1]}, kv heads {attention[2]}, head dim {attention[3]}" in shown
+
+
+def test_computed_weights_are_counted_one_by_one() -> None:
+    """Weights that are computed at load, here from 8-bit ones, all begin at byte 0 of their own memory."""
+    path = FIXTURES[0].parent / "zoo" / "linears_q8_dynamic.pte"
+    found = json.loads(webgpu_run(path, "--inspect", "json").out)["methods"][0]["facts"]
+    layers = ((64, 48), (48, 32), (32, 8))
+    assert found["parameters"] == sum(inputs * outputs + outputs for inputs, outputs in layers)

@@ -79,12 +79,12 @@ class _Use:
 def facts(method: Method) -> ModelFacts:
     """What the delegates and the CPU constants of a method tell."""
     graphs = [delegate.graph for delegate in method.delegates if delegate.graph]
-    seen: dict[tuple[str, int], _Use] = {}  # by place in the file: tied weights are one
+    seen: dict[tuple[int, int], _Use] = {}  # by source and place in it: tied weights are one
     for delegate in method.delegates:
         for use in _uses(delegate.graph) if delegate.graph else ():
             span = delegate.constant(use.constant)
             if use.role not in NOT_PARAMETERS:
-                seen.setdefault((span.source.name, span.offset), use)
+                seen.setdefault((id(span.source), span.offset), use)
     on_cpu = [v for v in _cpu_constants(method) if v.dtype in BITS]
     weights = Counter(use.kind for use in seen.values() if use.role in ("weight", "table"))
     table = next((use for use in seen.values() if use.role == "table"), None)
