@@ -152,7 +152,9 @@ def test_a_shared_beginning_is_prefilled_once(model: Path, device: Device) -> No
     rows = [[*IDS[:64], *IDS[70 + i : 76 + i]] for i in range(6)]
     tokens: list[int] = []
     llm.session.observers.append(lambda call: tokens.append(call.tokens) if call.phase == "prefill" else None)
-    done = list(llm.generate_many([*rows, [3, 4]], max_new_tokens=4, temperature=1, seed=3, ignore_eos=True))
+    done = list(
+        llm.generate_many([*rows, [3, 4]], max_new_tokens=4, temperature=1, seed=3, ignore_eos=True, parallel=1)
+    )
     assert tokens == [64, *[6] * 6, 2]
     llm.session.observers.clear()
     for i, (completion, row) in enumerate(zip(done, rows, strict=False)):

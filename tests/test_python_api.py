@@ -130,7 +130,7 @@ def test_trace_and_timings_are_those_of_the_command(llm: LLM) -> None:
         assert [row["label"] for row in mine[phase]["rows"]] == [row["label"] for row in told[phase]["rows"]]
     assert llm.session.position == position
     assert llm.generate("so it is", max_new_tokens=4, ignore_eos=True).ids == reply.ids
-    for shown, word in ((trace, "input 0"), (timings, "GFLOP/s")):
+    for shown, word in ((trace, "input 0"), (timings, "kernel · route")):
         assert word in repr(shown)
         assert "<pre" in shown._repr_html_()
         assert word in shown._repr_html_()

@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / "models" / name / "chat_template.jinja").write_text(TEMPLATE)
     np.save(place / "ids.npy", np.array([[1, 2, 3]]))
     np.save(place / "position.npy", np.array([0]))
-    for name in ("story.txt", "question.txt"):
+    for name in ("story.txt", "question.txt", "edit.txt"):
         (place / name).write_text("once upon a time")
     (place / "in.jsonl").write_text('{"prompt": "once upon a time", "max_new_tokens": 4}\n')
     return place
@@ -86,6 +86,8 @@ def test_a_command_of_a_page_works(sample: str, place: Path) -> None:
     if "a.jsonl" in sample:
         for name in ("a", "b"):
             assert run(f"webgpu-bench -p 4 -n 0 -q --out {name}.jsonl", place).returncode == 0
+    if "eager.npz" in sample:
+        assert run("webgpu-bench quality model.pte --text book.txt --save eager.npz", place).returncode == 0
     done = run(sample, place)
     assert done.returncode == 0 or ("compare" in sample and done.returncode == 1), done.stderr
 

@@ -20,7 +20,7 @@ SPECIAL = np.array(
 )
 KERNELS = {"unary", "binary", "binary_vec4"}
 # Not tried: caches that a fused kernel expects to be empty, and places in an image.
-NOT_TRIED = {(op, name) for op in ("attention", "attention_q4gsw") for name in ("kc", "vc")} | {
+NOT_TRIED = {(op, name) for op in ("attention", "attention_q4gsw", "attention_rows") for name in ("kc", "vc")} | {
     ("grid_sampler_2d", "grid")
 }
 # exp(inf - inf) is not NaN with every driver, so an infinite score may give a number.

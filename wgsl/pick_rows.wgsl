@@ -103,7 +103,9 @@ fn find(goal: Sum, counted: bool, first: u32, top: f32, scale: f32, lane: u32) -
   clear(lane);
   if (lane == 0u) {
     var at = 0u;
-    while (at < BINS - 1u && !reaches(upto[at], goal, counted)) { at++; }
+    for (; at < BINS - 1u; at++) {
+      if (reaches(upto[at], goal, counted)) { break; }
+    }
     narrowed = Narrowed(before_bin(at), at);
   }
   var found = workgroupUniformLoad(&narrowed);
@@ -130,9 +132,10 @@ fn find(goal: Sum, counted: bool, first: u32, top: f32, scale: f32, lane: u32) -
     if (lane == 0u) {
       var at = 0u;
       var before = found.before;
-      while (at < BINS - 1u && !reaches(plus(before, bin(at)), goal, counted)) {
-        before = plus(before, bin(at));
-        at++;
+      for (; at < BINS - 1u; at++) {
+        let with_bin = plus(before, bin(at));
+        if (reaches(with_bin, goal, counted)) { break; }
+        before = with_bin;
       }
       narrowed = Narrowed(before, at);
     }

@@ -35,8 +35,8 @@ class Rapl:
     name = "RAPL"
 
     def __init__(self, zones: Sequence[Path]) -> None:
-        self._zones = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text())) for zone in zones]
-        self._last = [int(file.read_text()) for file, _ in self._zones]
+        self._zones = [(zone / "energy_uj", int((zone / "max_energy_range_uj").read_text("utf-8"))) for zone in zones]
+        self._last = [int(file.read_text("utf-8")) for file, _ in self._zones]
         self._total = 0
 
     @classmethod
@@ -52,7 +52,7 @@ class Rapl:
     def joules(self) -> float | None:
         for i, (file, most) in enumerate(self._zones):
             try:
-                now = int(file.read_text())
+                now = int(file.read_text("utf-8"))
             except (OSError, ValueError):
                 return None
             self._total += now - self._last[i] if now >= self._last[i] else now + most - self._last[i]
@@ -163,6 +163,6 @@ def whole(joules: dict[str, float]) -> float | None:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text("utf-8").strip()
     except OSError:
         return ""

@@ -19,6 +19,7 @@ from ..gpu import roofline
 from ..gpu.callstats import CallStats
 from ..gpu.roofline import Roofline
 from ..graph.graph import Graph, Node
+from ..graph.passes.last_row import LAST_ROW_LINEAR
 from ..runtime.model import Model
 from ..runtime.open import open_device, open_model, open_program
 from ..shapes import Dims, prod, rows_of
@@ -60,7 +61,8 @@ def _weights(node: Node) -> list[int]:
 
 def linear_of(graph: Graph, node: Node, x: Dims, route: str) -> LinearTimes:
     """The node's shape, and the bytes that any kernel would have to move."""
-    m, k, n = rows_of(x), x[-1], sum(graph.tensors[v].max_dims[0] for v in _weights(node))
+    m, k = 1 if node.op.name == LAST_ROW_LINEAR else rows_of(x), x[-1]
+    n = sum(graph.tensors[v].max_dims[0] for v in _weights(node))
     constant_nbytes = 0
     for name, v in node.tensors.items():
         tensor = graph.tensors[v]

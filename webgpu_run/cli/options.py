@@ -206,8 +206,8 @@ class _Limit(_Type):
 
 
 _OPTIONS = (
-    click.option("-p", "--prompt", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
-    click.option("-f", "--prompt-file", metavar="FILE", help="Read the prompt from a file."),
+    click.option("--prompt", "-p", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
+    click.option("--prompt-file", "-f", metavar="FILE", help="Read the prompt from a file."),
     click.option(
         "--prompt-ids", type=_Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."
     ),
