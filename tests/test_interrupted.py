@@ -54,3 +54,25 @@ def test_a_script_ends_after_the_work_that_it_submitted() -> None:
     names = at_exit(SCRIPT).split()
     assert "MainThread" in names
     assert "waiter" not in names
+
+
+def test_ctrl_c_while_an_object_is_freed() -> None:
+    """An exception in a destructor is printed and forgotten; the interrupt must come again."""
+    code = """
+import signal, time
+import click
+from webgpu_run.console.command import Command, run
+
+class Freed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+@click.command(cls=Command)
+def command():
+    Freed()
+    time.sleep(20)
+
+run(command, "webgpu-run", [])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=HERE.parent, capture_output=True, timeout=15)
+    assert (done.returncode, done.stderr.strip()) == (130, b"")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..console.command import Command, run
+from ..console.command import Command, end_process_after, run
 from ..errors import UsageError
 from ..version import __version__
 from .option_types import Formats, Lengths, Pair, Percent
@@ -425,4 +425,4 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    end_process_after(main)

@@ -111,6 +111,9 @@ class Command(click.Command):
         return result
 
 
+_unfinished: list[BaseException] = []  # see `_held`
+
+
 class ClosedPipe(Exception):  # noqa: N818
     """The reader of our stdout has gone, as in `webgpu-run ... | head -1`."""
 
@@ -125,7 +128,10 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     try:
         if signal.getsignal(signal.SIGINT) is exit_on_interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        result = command.main(list(args), prog_name=name, standalone_mode=False, auto_envvar_prefix=prefix)
+        sys.unraisablehook = _interrupt_again
+        result = _held(
+            lambda: command.main(list(args), prog_name=name, standalone_mode=False, auto_envvar_prefix=prefix)
+        )
         code = result if isinstance(result, int) else 0
         sys.stdout.flush()
     except (ClosedPipe, BrokenPipeError):
@@ -151,6 +157,34 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
             code = _report(name, f"unexpected {type(error).__name__}: {error}", hint, 1, debug)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C must not interrupt the exit
     sys.exit(code)
+
+
+def _interrupt_again(ignored: Any) -> None:
+    """Repeat a Ctrl-C that came while Python was freeing an object, where an exception is printed and forgotten."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        import _thread
+        import threading
+
+        def interrupt() -> None:
+            if hasattr(signal, "pthread_kill"):  # which also ends a wait of the main thread
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            else:
+                _thread.interrupt_main()
+
+        threading.Timer(0.01, interrupt).start()
+    else:
+        sys.__unraisablehook__(ignored)
+
+
+def _held(main: Callable[[], Any]) -> Any:
+    """Call a function and keep what it raises. The frames of an exception own the device: if they were freed while the
+    driver still computes or compiles, releasing the device would crash the process.
+    """
+    try:
+        return main()
+    except BaseException as error:
+        _unfinished.append(error)
+        raise
 
 
 def end_process_after(main: Callable[[], None]) -> NoReturn:
