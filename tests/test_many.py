@@ -90,6 +90,18 @@ def test_plain_lines_on_stdout_and_seeds_that_can_be_used_again(model: Path, llm
         assert reply.ids == row["ids"]
 
 
+def test_rows_on_stdout_are_in_the_order_of_the_input(model: Path, tmp_path: Path) -> None:
+    """A short reply ends first, and a row that cannot be run is known at once."""
+    lengths = {"long": 12, "short": 2, "bad": 0, "last": 3}
+    rows = [{"id": name, "ids": [5, 6, 7], "max_new_tokens": count} for name, count in lengths.items()]
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = webgpu_run(model, "--prompts", file, "--parallel", "2", "--ignore-eos", "-q")
+    got = [json.loads(line) for line in result.out.splitlines()]
+    assert [row["id"] for row in got] == list(lengths)
+    assert [len(row.get("ids", ())) for row in got] == list(lengths.values())
+
+
 BAD = {
     "{oops": "not JSON",
     "[1, 2]": "not a JSON object",

@@ -109,6 +109,29 @@ class Tally:
         }
 
 
+class _InOrder:
+    """Writes rows in the order of the input: a row that ends before those above it waits for them."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._early: dict[int, dict[str, Any]] = {}
+        self._next = 0
+
+    def add(self, index: int, row: dict[str, Any]) -> None:
+        self._early[index] = row
+        while self._next in self._early:
+            self._put(self._next)
+            self._next += 1
+
+    def end(self) -> None:
+        """Write the rows that still wait, because a row above them was not run."""
+        for index in sorted(self._early):
+            self._put(index)
+
+    def _put(self, index: int) -> None:
+        self._write(json.dumps(self._early.pop(index), ensure_ascii=False) + "\n")
+
+
 def complete_file(program: Program, settings: Settings) -> int:
     """Run every row of a file; returns the exit code."""
     _check(settings)
@@ -116,9 +139,12 @@ def complete_file(program: Program, settings: Settings) -> int:
     data, requests = _read(settings)
     seed = random_seed() if settings.seed is None else settings.seed
     if settings.out is None:
-        write = stdout_writer()
+        ordered = _InOrder(stdout_writer())
         run = _run_of(settings)(program, settings, requests, seed)
-        return run.complete(range(len(requests)), lambda _, row: write(json.dumps(row, ensure_ascii=False) + "\n"))
+        try:
+            return run.complete(range(len(requests)), ordered.add)
+        finally:
+            ordered.end()
     with Journal(settings.out, _key(program, settings, data)) as journal:
         journal.begin(seed)
         assert journal.seed is not None
