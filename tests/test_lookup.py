@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -201,6 +201,7 @@ def simulate(share: float, cost: float, steps: int = 400, *, way_back: float = 0
         else:
             wall = (1 + way_back * after) * unit
             gate.stepped(int(wall), 1, after_guess=after)
+            gate.learn(4, int(rng.random() < share), 1)
             done, after = done + 1, False
         spent += wall
     return done * unit / spent
@@ -222,11 +223,40 @@ def test_a_gate_that_closed_opens_again() -> None:
     while rows := gate.rows(4, MOST_ROWS, after_guess=False):
         gate.verified(4, rows, 0, 1, 2500, is_first=False, after_guess=False)
         gate.stepped(1000, 1, after_guess=True)
-    for _ in range(5000):
+    for _ in range(500):  # guesses that would have been right open it, though none is verified
         gate.stepped(1000, 1, after_guess=False)
+        assert not gate.rows(4, MOST_ROWS, after_guess=False)
+        gate.learn(4, 0, 1)
+    for _ in range(200):
+        gate.stepped(1000, 1, after_guess=False)
+        gate.learn(4, 1, 1)
         if gate.rows(4, MOST_ROWS, after_guess=False):
             return
     pytest.fail("it never tried again")
+
+
+def test_ordinary_steps_show_what_guesses_are_worth(plain: LLM, guessing: LLM) -> None:
+    class Shut(Gate):
+        """Tries no guess, and records what it learns."""
+
+        seen: ClassVar[list[tuple[int, int, int]]] = []
+
+        def rows(self, agreeing: int, most: int, *, after_guess: bool) -> int:
+            return 0
+
+        def learn(self, agreeing: int, right: int, tested: int) -> None:
+            self.seen.append((agreeing, right, tested))
+
+    prompt = [5, 6, 7]
+    want = plain.generate(prompt, max_new_tokens=20, ignore_eos=True)
+    want.finish()
+    decoder = decoder_of(guessing)
+    decoder.gate, decoder._guesser = Shut(), Oracle([*prompt, *want.ids])
+    reply = guessing.generate(prompt, max_new_tokens=20, ignore_eos=True)
+    reply.finish()
+    assert reply.ids == want.ids
+    # The first token comes from the prefill, nothing is guessed before the last, and every seventh guess is wrong.
+    assert Shut.seen == [(4, int(at % 7 > 0), 1) for at in range(len(prompt) + 1, len(prompt) + 19)]
 
 
 def test_a_session_without_rows_to_verify_decodes_as_ever(device: Device) -> None:

@@ -25,11 +25,10 @@ ROWS = (4, 8)
 ROUTE_ERROR = {"f32": 2.0**-14, "f16": 2.0**-9}
 SHORTEST, LONGEST = 2, 16  # tokens that must agree before a guess, and that are compared at most
 RECENT = 8  # earlier places of the last tokens that are compared
-LOSS = 0.01  # share of the decode time that wrong guesses may cost
-FIRST_LOSS = 1.8  # and the steps that they may cost besides, so that a reply can begin with a guess
-LEAST_GAIN = 1.1  # expected speed of a guess over ordinary steps
+LOSS = 0.005  # share of the decode time that wrong guesses may cost
+FIRST_LOSS = 3.0  # and the steps that they may cost besides
+LEAST_GAIN = 1.2  # expected speed of a guess over ordinary steps
 FORGET = 0.9  # how much of what is known about guesses remains after each one
-FADE = 0.98  # and after each ordinary submission, so that guesses are tried again now and then
 
 
 class Guesser:
@@ -70,7 +69,11 @@ class Guesser:
 
 
 class Gate:
-    """Decides whether a guess is worth a call, by the calls and the guesses so far."""
+    """Decides whether a guess is worth a call, by the calls and the guesses so far.
+
+    It learns from every guess, whether or not a call verified it: the ids of ordinary steps show what a guess would
+    have been worth, and cost nothing.
+    """
 
     def __init__(self) -> None:
         self._right: dict[int, tuple[float, float]] = {}  # tokens that agree -> right guesses, all guesses
@@ -102,13 +105,17 @@ class Gate:
                 self.balance -= self._way_back()
             return
         self._steps.append(spent_ns // turns)
-        self._right = {kind: (good * FADE, total * FADE) for kind, (good, total) in self._right.items()}
         self._submissions += 1
         if self._submissions % 50 == 0:  # a cost that was measured at a bad moment must not close the gate for good
             for times in self._costs.values():
                 times.popleft()
             self._costs = {key: times for key, times in self._costs.items() if times}
         self.balance += LOSS * turns
+
+    def learn(self, agreeing: int, right: int, tested: int) -> None:
+        """So many tokens of a guess were right, of those that were put to the test."""
+        good, total = self._right.get(_kind(agreeing), (0.0, 0.0))
+        self._right[_kind(agreeing)] = good * FORGET + right, total * FORGET + tested
 
     def rows(self, agreeing: int, most: int, *, after_guess: bool) -> int:
         """How many rows the call should have; 0 if the guess is not worth one."""
@@ -121,8 +128,7 @@ class Gate:
         for rows in ROWS:
             cost = self._cost(rows, after_guess) + way_back
             expected = sum(share**k for k in range(rows))
-            # The smallest call needs half of what it can lose, and a larger one can only lose what was saved before.
-            can_lose = self.balance + FIRST_LOSS > (cost - 1) / 2 if rows == ROWS[0] else self.balance > cost - 1
+            can_lose = self.balance - (cost - 1) > -FIRST_LOSS
             if rows <= most and expected / cost > gain and can_lose:
                 best, gain = rows, expected / cost
         return best
@@ -131,9 +137,7 @@ class Gate:
         self, agreeing: int, rows: int, right: int, chosen: int, spent_ns: int, *, is_first: bool, after_guess: bool
     ) -> None:
         """A call with so many rows has ended: `right` guesses were right, and `chosen` ids came of it."""
-        good, total = self._right.get(_kind(agreeing), (0.0, 0.0))
-        # Guesses after the first wrong one were never put to the test.
-        self._right[_kind(agreeing)] = (good * FORGET + right, total * FORGET + min(right + 1, rows - 1))
+        self.learn(agreeing, right, min(right + 1, rows - 1))  # those after the first wrong one were not tested
         self.calls, self.guessed, self.accepted = self.calls + 1, self.guessed + rows - 1, self.accepted + right
         if is_first or not self._steps:  # kernels were compiled, or there is nothing to compare with
             return
@@ -142,9 +146,9 @@ class Gate:
         self.balance += chosen - (1 - LOSS) * self._cost(rows, after_guess)
 
     def _share(self, agreeing: int) -> float:
-        """The share of guesses that will be right: those seen, and a few before them as if seen."""
+        """The share of guesses that will be right: those seen, and one before them as if seen."""
         good, total = self._right.get(_kind(agreeing), (0.0, 0.0))
-        return (good + 2 * PRIOR[_kind(agreeing)]) / (total + 2)
+        return (good + PRIOR[_kind(agreeing)]) / (total + 1)
 
     def _way_back(self) -> float:
         """What the first ordinary step after a guess costs more than others, in steps."""
@@ -158,7 +162,7 @@ class Gate:
         return 1 + 0.25 * (rows - 1)
 
 
-PRIOR = {2: 0.4, 3: 0.6, 4: 0.8, 8: 0.9}
+PRIOR = {2: 0.1, 3: 0.2, 4: 0.3, 8: 0.5}
 
 
 def _kind(agreeing: int) -> int:
@@ -208,6 +212,7 @@ class LookupDecoder(Decoder):
             spent = chosen.wall_ns * turns if self.ahead else self._clock() - start
             self.gate.stepped(spent, turns, after_guess=self._was_guess)
         self._was_guess = False
+        self._compare(token, [chosen.id, *(later.id for later in self._chosen)])
         return chosen
 
     def _guess(self, token: int, left: int) -> tuple[list[int], int, int]:
@@ -215,6 +220,16 @@ class LookupDecoder(Decoder):
         ids, agreeing = self._guesser.guess([*self._text(), token], MOST_ROWS - 1)
         most = min(left + 1, self.model.most_verified)
         return ids, agreeing, self.gate.rows(agreeing, most, after_guess=self._was_guess) if ids else 0
+
+    def _compare(self, token: int, chosen: Sequence[int]) -> None:
+        """Learn from the ids of ordinary steps what guesses would have been worth."""
+        text = [*self._text(), token]
+        for k in range(len(chosen)):
+            ids, agreeing = self._guesser.guess([*text, *chosen[:k]], MOST_ROWS - 1)
+            tested = min(len(ids), len(chosen) - k)
+            right = next((i for i in range(tested) if ids[i] != chosen[k + i]), tested)
+            if ids:
+                self.gate.learn(agreeing, right, min(right + 1, tested))
 
     def _verify(self, ids: Sequence[int], agreeing: int, position: int, words: Callable[[int], Array]) -> bool:
         """Run the current token and a guess, and queue the ids that they give. False if not even the first is sure."""
