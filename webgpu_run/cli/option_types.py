@@ -141,7 +141,7 @@ class Number(_Type):
         return number
 
 
-class Size(_Type):
+class PictureSize(_Type):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:

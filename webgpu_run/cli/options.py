@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..console.command import OptionalValue
-from .option_types import Count, Ids, Limit, Number, Numbers, Size, Stop, Text
+from .option_types import Count, Ids, Limit, Number, Numbers, PictureSize, Stop, Text
 
 TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
@@ -236,7 +236,7 @@ _OPTIONS = (
     click.option("--method", metavar="NAME", help="The method to run. Default: forward."),
     click.option(
         "--resize",
-        type=Size(),
+        type=PictureSize(),
         metavar="WxH",
         help="Resize pictures to this size. Default: that of the input, if fixed.",
     ),
