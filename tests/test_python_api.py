@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -154,12 +155,15 @@ def test_an_interrupt_leaves_a_usable_model(llm: LLM) -> None:
             while True:
                 llm.generate("so it is", max_new_tokens=40, ignore_eos=True).finish()
                 llm.chat(messages, max_new_tokens=3).finish()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             count += 1
+            frames = traceback.extract_tb(interrupt.__traceback__)
+            assert not any("gpu" in Path(frame.filename).parts for frame in frames)
         timer.join()
         assert llm.chat(messages, max_new_tokens=3).ids == answer
         assert llm.generate("so it is", max_new_tokens=40, ignore_eos=True).ids == want
     assert count == 20
+    assert llm.session.progress is not None  # a long prefill is submitted in parts: no next call waits for all of it
 
 
 def test_what_is_public(llm: LLM) -> None:

@@ -86,7 +86,9 @@ class LLM:
         model = open_model(
             program, device, method=method, fuse=fuse, tune=tune, kv=kv, verify=verify, progress=progress
         )
-        self._begin(Session(model, chunk=chunk, progress=progress, lookup=lookup), found, chat_template)
+        # With a progress callback a long prefill is submitted in parts, so that the device is free soon after Ctrl-C.
+        session = Session(model, chunk=chunk, progress=progress or _no_progress, lookup=lookup)
+        self._begin(session, found, chat_template)
 
     @classmethod
     def of(cls, session: Session, tokenizer: Tokenizer | None, template: Template | None = None) -> LLM:
@@ -356,6 +358,10 @@ class LLM:
             yield
         finally:
             session.observers, session.timed, session.calls = before
+
+
+def _no_progress(what: str, done: int, total: int) -> None:
+    """What `progress` is by default."""
 
 
 def _template(tokenizer: Tokenizer | RunError, given: str | os.PathLike[str] | None) -> Template:
