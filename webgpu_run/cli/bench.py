@@ -7,6 +7,7 @@ import os
 from typing import Any, ClassVar, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..console.command import Command, end_process_after, run
 from ..errors import UsageError
@@ -35,6 +36,13 @@ class Front(Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files; as the first argument also the other commands."""
+    commands = {} if ctx.params.get("models") else Front.others
+    named = [(n, c.get_short_help_str(100)) for n, c in commands.items() if n.startswith(incomplete)]
+    return [*(CompletionItem(n, help=h) for n, h in named), CompletionItem(incomplete, type="file")]
 
 
 @click.command(
@@ -88,7 +96,7 @@ How to read a row:
                   nvidia-smi), with all else that runs on it
   GPU mem         of this model on the device; peak mem: of the process""",
 )
-@click.argument("models", nargs=-1, metavar="[MODEL.pte...]")
+@click.argument("models", nargs=-1, metavar="[MODEL.pte...]", shell_complete=_complete)
 @click.option(
     "-p", "--seq-lens", type=Lengths(), metavar="LIST",
     help="Prompt lengths: 1,64,512 by default; also a-b+s, a-b*m, none.",
