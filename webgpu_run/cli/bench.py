@@ -30,7 +30,7 @@ class Front(Command):
             extra["auto_envvar_prefix"] = f"{extra['auto_envvar_prefix']}_{first.upper()}"
             return other.make_context(f"{info_name} {first}", args[1:], parent, **extra)
         near = difflib.get_close_matches(first, self.others, 1)
-        if near and not os.path.exists(first):
+        if near and not os.path.exists(first) and not extra.get("resilient_parsing"):
             raise UsageError(f"no such command or file ({first})", hint=f"did you mean {info_name} {near[0]}?")
         return super().make_context(info_name, args, parent, **extra)
 
@@ -39,10 +39,10 @@ class Front(Command):
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files; as the first argument also the other commands."""
-    commands = {} if ctx.params.get("models") else Front.others
+    """Another command if the first argument begins like one, else files. Click's script for bash cannot offer both."""
+    commands = Front.others if incomplete and not ctx.params.get("models") else {}
     named = [(n, c.get_short_help_str(100)) for n, c in commands.items() if n.startswith(incomplete)]
-    return [*(CompletionItem(n, help=h) for n, h in named), CompletionItem(incomplete, type="file")]
+    return [CompletionItem(n, help=h) for n, h in named] or [CompletionItem(incomplete, type="file")]
 
 
 @click.command(
