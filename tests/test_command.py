@@ -88,6 +88,25 @@ def test_completion_scripts(shell: str) -> None:
         subprocess.run([shell, "-n"], input=text, text=True, check=True)
 
 
+@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+def test_fish_shows_whole_descriptions_and_commands(tmp_path: Path) -> None:
+    for name, module in (("webgpu-run", "webgpu_run.cli.run"), ("webgpu-bench", "webgpu_run.cli.bench")):
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nfrom {module} import main\nmain()\n")
+        script.chmod(0o755)
+    lines = ["set PATH $argv[1] $PATH"]
+    lines += [f"_WEBGPU_{n}_COMPLETE=fish_source webgpu-{n.lower()} | source" for n in ("RUN", "BENCH")]
+    lines += [
+        f'complete -C "webgpu-{words}"' for words in ("run --top-k", "bench roof", "bench op --of", "bench a.pte roof")
+    ]
+    shown = execute("fish", "-c", "\n".join(lines), str(tmp_path))
+    assert shown.out.splitlines() == [
+        "--top-k\tSample from the K likeliest tokens only. 0, the default, means all.",
+        "roofline\tMeasure what this adapter can do at most.",
+        "--of\tMeasure the linears of this model, inside the model.",
+    ]
+
+
 def test_help_is_quick() -> None:
     def seconds(*command: str) -> float:
         start = time.perf_counter()

@@ -15,13 +15,11 @@ from webgpu_run.errors import RunError, ShapeError
 from webgpu_run.formats import pte
 from webgpu_run.graph import budget
 from webgpu_run.graph.lower import planned
-from webgpu_run.graph.planner import Engine
 from webgpu_run.ops import wgsl, wgsl_types
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
 from webgpu_run.ops.plan import Step
 
-from helpers import opcheck
-from helpers.cases import all_cases
+from helpers.modules import planned_cases
 
 # Limits() are WebGPU's defaults, but for these, which a plan does not see.
 STORAGE_BUFFERS, UNIFORM_BUFFERS, STORAGE_TEXTURES, SAMPLED_TEXTURES, BUFFER = 8, 12, 4, 16, 256 << 20
@@ -73,18 +71,11 @@ def test_models_fit(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_op_cases_fit(kind: str) -> None:
-    limits, checked = KINDS[kind], 0
-    for label, _, op, case in all_cases():
-        one = opcheck.build(op, case)
-        try:
-            engine = Engine(one.builder.graph(), limits)
-        except RunError:
-            continue  # no kernel for it there
-        for live in opcheck.lives(case):
-            engine.resize(one.inputs(opcheck.arrays(op, case, live)))
-            for step in engine.plans[-1].steps:
-                check(step, label)
-                checked += 1
+    checked = 0
+    for label, plan in planned_cases(KINDS[kind]):
+        for step in plan.steps:
+            check(step, label)
+            checked += 1
     assert checked > 300
 
 

@@ -46,7 +46,7 @@ def stream(runner: Runner) -> list[tuple[Any, ...]]:
             c.objects[1],
             c.step.grid,
             c.params_at,
-            executor.arena[c.params_at :][: len(c.step.uniform())].tobytes(),
+            executor.arena.data[c.params_at :][: len(c.step.uniform())].tobytes(),
         )
         for c in executor.commands()
     ]
@@ -117,7 +117,7 @@ def test_resizing_allocates_nothing(device: Device, monkeypatch: pytest.MonkeyPa
     lengths = (24, 1, 7, 2, 23)
     for n in lengths * 2:
         run(runner, tokens(n, 0))
-    allocated, groups = device.allocated, len(runner.executor._bind_groups)
+    allocated, groups = device.allocated, len(runner.executor.stream._bind_groups)
     counts = Counts(device, monkeypatch)
     for n in (*lengths, *lengths[::-1], 12, 19, 4):
         stats = CallStats()
@@ -126,7 +126,7 @@ def test_resizing_allocates_nothing(device: Device, monkeypatch: pytest.MonkeyPa
     seen = counts.taken()
     assert device.allocated == allocated
     assert seen.get("buffer", 0) == seen.get("texture", 0) == seen.get("bind_group", 0) == 0
-    assert len(runner.executor._bind_groups) == groups
+    assert len(runner.executor.stream._bind_groups) == groups
     assert seen["write"] <= 2 * 13
 
 
@@ -138,9 +138,9 @@ def test_arena_is_that_of_a_fresh_graph(device: Device) -> None:
         fresh = graphs.transformer().runner(device)
         run(fresh, tokens(n, pos))
         assert [c[2:] for c in stream(runner)] == [c[2:] for c in stream(fresh)]
-        assert runner.executor.arena[: 4 * SLOTS].tobytes() == fresh.executor.arena[: 4 * SLOTS].tobytes()
-        on_device = device.handle.queue.read_buffer(runner.executor._arena_buffer)
-        assert bytes(on_device)[: runner.executor.arena.nbytes] == runner.executor.arena.tobytes()
+        assert runner.executor.arena.data[: 4 * SLOTS].tobytes() == fresh.executor.arena.data[: 4 * SLOTS].tobytes()
+        on_device = device.handle.queue.read_buffer(runner.executor.arena.buffer)
+        assert bytes(on_device)[: runner.executor.arena.data.nbytes] == runner.executor.arena.data.tobytes()
 
 
 def test_empty_dispatches_keep_their_neighbours_uniforms(device: Device) -> None:
@@ -155,8 +155,8 @@ def test_empty_dispatches_keep_their_neighbours_uniforms(device: Device) -> None
     run(runner, data)
     plan = runner.engine.plans[0]
     idle = dataclasses.replace(plan.steps[0], grid=(0, 1, 1))
-    runner.executor.prepare(Delta({0: dataclasses.replace(plan, steps=(idle, *plan.steps[1:]))}, {}, {}))
-    runner.executor.commit()
+    runner.executor.stream.prepare(Delta({0: dataclasses.replace(plan, steps=(idle, *plan.steps[1:]))}, {}, {}))
+    runner.executor.stream.commit()
     stats = CallStats()
     runner.executor.make_ready(data, stats)
     (out,) = runner.executor.execute(stats)
@@ -187,7 +187,7 @@ def test_more_dispatches_than_room_is_refused(device: Device) -> None:
     run(runner, [np.zeros((1, 17, 12), np.float32)])
     plan = runner.engine.plans[0]
     with pytest.raises(RunError, match="room"):
-        runner.executor.prepare(Delta({0: dataclasses.replace(plan, steps=plan.steps * 99)}, {}, {}))
+        runner.executor.stream.prepare(Delta({0: dataclasses.replace(plan, steps=plan.steps * 99)}, {}, {}))
     run(runner, [np.zeros((1, 17, 12), np.float32)])
 
 

@@ -38,9 +38,9 @@ def state(runner: Runner) -> tuple[Any, ...]:
         dict(engine.live),
         dict(engine.syms),
         engine.planned,
-        executor.arena.tobytes(),
+        executor.arena.data.tobytes(),
         [(c.step.grid, c.params_at, c.step) for c in executor.commands()],
-        dict(executor._pending),
+        dict(executor.stream._pending),
     )
 
 
@@ -147,7 +147,7 @@ def test_every_use_of_the_device(name: str, device: Device, fuse: bool, want: li
             if not first:
                 assert bits(runner.call(tokens(*FROM), CallStats())) == want[0]
             if name == "bind_group" and not first:
-                runner.executor._bind_groups.clear()
+                runner.executor.stream._bind_groups.clear()
             before = state(runner)
             trap = Trap(k, DeviceError("injected"))
             armed(runner, name, trap)

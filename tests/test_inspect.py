@@ -150,7 +150,7 @@ def test_memory_is_what_is_allocated(name: str, device: Device) -> None:
     before = device.allocated
     model = Model(program, device)
     model.run([np.zeros((1, 1), np.int64), np.zeros(1, np.int64)])
-    parameters = model.runners[0].executor.arena.nbytes
+    parameters = model.runners[0].executor.arena.data.nbytes
     assert delegate.memory.total == pytest.approx(device.allocated - before - parameters, rel=0.04)
     assert delegate.memory.caches == sum(r.nbytes for r in caches(model))
 

@@ -10,7 +10,7 @@ import pytest
 from webgpu_run.assets import wgsl_dir
 from webgpu_run.errors import RunError
 from webgpu_run.gpu.device import Device
-from webgpu_run.gpu.executor import SLOTS
+from webgpu_run.gpu.turns import SLOTS
 from webgpu_run.ops import wgsl
 from webgpu_run.ops.plan import Step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from webgpu_run.bench.op import VIEW
+from webgpu_run.bench.tables import Sink
 from webgpu_run.console.narrow import Parts, TextBar
 
 from helpers.command import webgpu_run
@@ -76,3 +79,27 @@ def test_a_bar_fills_the_width_and_no_more() -> None:
         (shown,) = lines(TextBar([(0.24, "a", "red"), (0.24, "b", "red"), (0.52, "c", "red")], 36), width)
         assert len(shown) == min(width, 36)
     assert lines(Parts([Text("a", "red"), Text("b")], ", "), 80) == ["a, b"]
+
+
+def test_a_narrow_table_of_ops_shows_op_and_case_above_their_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line is longer than the terminal, and no two rows look the same because a column is missing."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = [
+        {"op": op, "case": 0, "shape": shape, "route": "gemm", "for": kind, "median": 123.4, "p90": 130.0}
+        for op in ("et_vk.linear_q4gsw.default", "et_vk.rms_norm.default")
+        for shape in ("x 1×19×576 · w 192×288", "x 1×1×576 · w 192×288")
+        for kind in ("software", "gpu")
+    ]
+    sink = Sink("table", VIEW, rows)
+    for row in rows:
+        sink.row(row)
+    sink.close()
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= 60
+    assert shown[0] == "et_vk.linear_q4gsw · 0: x 1×19×576 · w 192×288"
+    assert shown[1].split()[:3] == ["route", "for", "µs"]
+    assert [line.split()[:3] for line in shown[2:4]] == [["gemm", "software", "123.4"], ["gemm", "gpu", "123.4"]]
+    assert len(shown) == 1 + 4 + len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -10,8 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ import webgpu_run
 from webgpu_run import LLM
 from webgpu_run.debug.timings import as_dict
 from webgpu_run.gpu.device import Device
+from webgpu_run.llm.options import Options, ReplyOptions
 from webgpu_run.shapes import Array
 
 from helpers.command import webgpu_run as command
@@ -151,12 +155,15 @@ def test_an_interrupt_leaves_a_usable_model(llm: LLM) -> None:
             while True:
                 llm.generate("so it is", max_new_tokens=40, ignore_eos=True).finish()
                 llm.chat(messages, max_new_tokens=3).finish()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             count += 1
+            frames = traceback.extract_tb(interrupt.__traceback__)
+            assert not any("gpu" in Path(frame.filename).parts for frame in frames)
         timer.join()
         assert llm.chat(messages, max_new_tokens=3).ids == answer
         assert llm.generate("so it is", max_new_tokens=40, ignore_eos=True).ids == want
     assert count == 20
+    assert llm.session.progress is not None  # a long prefill is submitted in parts: no next call waits for all of it
 
 
 def test_what_is_public(llm: LLM) -> None:
@@ -172,6 +179,18 @@ def test_what_is_public(llm: LLM) -> None:
     assert (ROOT / "webgpu_run" / "py.typed").exists()
     for cls in (LLM, webgpu_run.Reply):
         assert [name for name, value in vars(cls).items() if name[0] != "_" and not value.__doc__] == []
+
+
+def test_options_are_typed_and_shown_by_name(llm: LLM) -> None:
+    assert get_type_hints(ReplyOptions) == get_type_hints(Options)
+    defaults = {f.name: f.default for f in fields(Options)}
+    for method in (llm.generate, llm.chat, llm.generate_many):
+        shown = inspect.signature(method).parameters
+        assert {name: shown[name].default for name in defaults} == defaults
+        assert "options" not in shown
+    for call in (llm.generate, llm.chat):
+        with pytest.raises(TypeError, match="temprature"):
+            call([], temprature=1)  # type: ignore[operator]
 
 
 def test_a_model_without_tokenizer_takes_ids(device: Device) -> None:

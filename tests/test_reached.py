@@ -35,10 +35,10 @@ def test_caches_are_bound_up_to_the_position(device: Device) -> None:
         assert {image.used for image in images} == {layers}, (seq, pos)
         planned.append(len(runner.delta.plans))
     assert planned[-3:] == [0, 0, 0]
-    groups = len(runner.executor._bind_groups)
+    groups = len(runner.executor.stream._bind_groups)
     run(runner, tokens(1, 3))
     assert {image.used for image in images} == {6}
-    assert len(runner.executor._bind_groups) == groups
+    assert len(runner.executor.stream._bind_groups) == groups
 
 
 @pytest.mark.parametrize(

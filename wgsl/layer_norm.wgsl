@@ -12,19 +12,7 @@ struct Params { rows: u32, width: u32, channel: u32, channels: u32, eps: f32 }
 @group(0) @binding(5) var<storage, read_write> t_mean: array<f32>;
 @group(0) @binding(6) var<storage, read_write> t_rstd: array<f32>;
 
-var<workgroup> part: array<f32, WG>;
-
-fn total(value: f32, lane: u32) -> f32 {
-  workgroupBarrier();
-  part[lane] = value;
-  workgroupBarrier();
-  for (var half = WG / 2u; half > 0u; half /= 2u) {
-    if (lane < half) { part[lane] += part[lane + half]; }
-    workgroupBarrier();
-  }
-  return part[0];
-}
-
+// include: workgroup_sum
 // include: row_grid
 fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }

@@ -2,8 +2,8 @@
 // takes the largest logit. A draw counts the logits in 256 bins by the upper 8 of the 24 bits of their distance from the
 // largest. Where top-k, top-p or the draw ends in a bin, that bin's logits are listed, and a search over the next 8 bits
 // at a time, of the distance and then of the id, leaves one logit.
+// include: logit_weight
 struct Params { rows: u32, count: u32, words: u32 }
-struct Sum { count: u32, low: u32, high: u32 }  // of logits, and their weight in two words
 struct Best { key: u32, index: u32 }
 struct Narrowed { before: Sum, at: u32 }
 struct Place { id: u32, upto: Sum }
@@ -38,39 +38,6 @@ fn value_of(key: u32) -> f32 { return bitcast<f32>(select(~key, key & 0x7fffffff
 
 // The difference and the product are rounded one by one: abs() keeps compilers from fusing them.
 fn steps_of(x: f32, top: f32, scale: f32) -> u32 { return min(u32(min(abs(top - x) * scale, f32(FAR))), FAR); }
-
-fn scaled(a: u32, x: u32) -> u32 { return (a >> 16u) * x + (((a & 0xffffu) * x) >> 16u); }
-
-fn weight_of(t: u32) -> u32 {
-  let x = (t >> 3u) & 0xffffu;
-  var made = 20066583u - scaled(2155280u, x);
-  made = 118988976u - scaled(made, x);
-  made = 515857119u - scaled(made, x);
-  made = 1488521729u - scaled(made, x);
-  made = 0x80000000u - scaled(made, x);
-  return (made + ((1u << (t >> 19u)) >> 1u)) >> (t >> 19u);
-}
-
-fn plus(a: Sum, b: Sum) -> Sum {
-  let low = a.low + b.low;
-  return Sum(a.count + b.count, low, a.high + b.high + select(0u, 1u, low < a.low));
-}
-
-fn less(a: Sum, b: Sum) -> bool { return a.high < b.high || (a.high == b.high && a.low < b.low); }
-
-fn product(a: u32, b: u32) -> vec2<u32> {
-  let low = (a & 0xffffu) * (b & 0xffffu);
-  let one = (a & 0xffffu) * (b >> 16u);
-  let two = (a >> 16u) * (b & 0xffffu);
-  let middle = (low >> 16u) + (one & 0xffffu) + (two & 0xffffu);
-  return vec2((low & 0xffffu) | (middle << 16u), (a >> 16u) * (b >> 16u) + (one >> 16u) + (two >> 16u) + (middle >> 16u));
-}
-
-// sum * share / 2^32.
-fn share_of(sum: Sum, share: u32) -> Sum {
-  let high = product(sum.high, share);
-  return plus(Sum(0u, product(sum.low, share).y, 0u), Sum(0u, high.x, high.y));
-}
 
 fn reaches(sum: Sum, goal: Sum, counted: bool) -> bool { return select(!less(sum, goal), sum.count >= goal.count, counted); }
 
@@ -192,10 +159,8 @@ fn run(row: u32, lane: u32) {
   workgroupBarrier();
   var left = workgroupUniformLoad(&upto[BINS - 1u]);
   if (top_k < left.count) { left = find(Sum(top_k, 0u, 0u), true, first, top, scale, lane).upto; }
-  if (top_p < 0x80000000u) {  // the weight to reach is top-p's share (of 2^31) of what is left, at least 1
-    let goal = share_of(Sum(0u, left.low << 1u, (left.high << 1u) | (left.low >> 31u)), top_p);
-    let reach = Sum(0u, max(goal.low, select(0u, 1u, goal.high == 0u)), goal.high);
-    left = find(reach, false, first, top, scale, lane).upto;
+  if (top_p < 0x80000000u) {
+    left = find(reach_p(left, top_p), false, first, top, scale, lane).upto;
   }
   if (last < FAR - 1u) {  // min-p
     clear(lane);
@@ -207,8 +172,6 @@ fn run(row: u32, lane: u32) {
     let kept = plus(before_bin(last >> 16u), bin(0u));
     if (less(kept, left)) { left = kept; }
   }
-  // More than the draw's share (of 2^32) of the weight that is left.
-  let goal = plus(share_of(left, t_how[how + 4u]), Sum(0u, 1u, 0u));
-  let drawn = find(goal, false, first, top, scale, lane);
+  let drawn = find(reach_draw(left, t_how[how + 4u]), false, first, top, scale, lane);
   if (lane == 0u) { t_out[row] = i32(drawn.id); }
 }

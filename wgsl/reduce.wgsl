@@ -22,29 +22,13 @@ var<workgroup> part: array<KIND_T, WG>;
 
 fn combine(a: KIND_T, b: KIND_T) -> KIND_T { return a + b; }  // plan COMBINE is a + b
 
+// include: reduced_dims
 // include: row_grid
 fn run(item: u32, lane: u32) {
   if (item >= params.count) { return; }
-  var left = item;
-  var base = 0u;
-  for (var r = params.outer_rank; r > 0u; r--) {
-    let d = r - 1u;
-    let size = params.outer_dims[d >> 2u][d & 3u];
-    base += left % size * params.outer_strides[d >> 2u][d & 3u];
-    left /= size;
-  }
+  let base = base_of(item);
   var acc = KIND_T(0.0);  // plan START is 0.0
-  for (var i = lane; i < params.size; i += WG) {
-    var at = base;
-    left = i;
-    for (var r = params.rank; r > 0u; r--) {
-      let d = r - 1u;
-      let size = params.dims[d >> 2u][d & 3u];
-      at += left % size * params.strides[d >> 2u][d & 3u];
-      left /= size;
-    }
-    acc = combine(acc, t_x[at]);
-  }
+  for (var i = lane; i < params.size; i += WG) { acc = combine(acc, t_x[place_of(base, i)]); }
   part[lane] = acc;
   workgroupBarrier();
   for (var half = WG / 2u; half > 0u; half /= 2u) {

@@ -15,50 +15,20 @@ struct Params {
 @group(0) @binding(1) var<storage, read> t_x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> t_out: array<f32>;
 
-var<workgroup> part: array<f32, WG>;
-
-fn element(base: u32, i: u32) -> f32 {
-  var at = base;
-  var left = i;
-  for (var r = params.rank; r > 0u; r--) {
-    let d = r - 1u;
-    let size = params.dims[d >> 2u][d & 3u];
-    at += left % size * params.strides[d >> 2u][d & 3u];
-    left /= size;
-  }
-  return t_x[at];
-}
-
-fn total(lane: u32, value: f32) -> f32 {
-  workgroupBarrier();
-  part[lane] = value;
-  workgroupBarrier();
-  for (var half = WG / 2u; half > 0u; half /= 2u) {
-    if (lane < half) { part[lane] += part[lane + half]; }
-    workgroupBarrier();
-  }
-  return part[0];
-}
-
+// include: reduced_dims
+// include: workgroup_sum
 // include: row_grid
 fn run(item: u32, lane: u32) {
   if (item >= params.count) { return; }
-  var left = item;
-  var base = 0u;
-  for (var r = params.outer_rank; r > 0u; r--) {
-    let d = r - 1u;
-    let size = params.outer_dims[d >> 2u][d & 3u];
-    base += left % size * params.outer_strides[d >> 2u][d & 3u];
-    left /= size;
-  }
+  let base = base_of(item);
   var sum = 0.0;
-  for (var i = lane; i < params.size; i += WG) { sum += element(base, i); }
-  let mean = total(lane, sum) / f32(params.size);
+  for (var i = lane; i < params.size; i += WG) { sum += t_x[place_of(base, i)]; }
+  let mean = total(sum, lane) / f32(params.size);
   var squares = 0.0;
   for (var i = lane; i < params.size; i += WG) {
-    let distance = element(base, i) - mean;
+    let distance = t_x[place_of(base, i)] - mean;
     squares += distance * distance;
   }
-  let value = total(lane, squares);
+  let value = total(squares, lane);
   if (lane == 0u) { t_out[item] = value * params.scale; }
 }

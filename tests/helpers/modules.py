@@ -15,6 +15,7 @@ from webgpu_run.formats import pte
 from webgpu_run.graph.planner import Engine
 from webgpu_run.ops import wgsl
 from webgpu_run.ops.limits import Limits
+from webgpu_run.ops.plan import Plan
 
 from helpers import opcheck
 from helpers.cases import all_cases
@@ -41,8 +42,8 @@ def of_models(profile: str, paths: Sequence[Path] = ()) -> Iterator[Module]:
         yield from modules(method, PROFILES[profile], fuse=False)
 
 
-def of_cases(limits: Limits) -> Iterator[Module]:
-    """Of every plan of every op case that such a machine can run."""
+def planned_cases(limits: Limits) -> Iterator[tuple[str, Plan]]:
+    """(label, plan) of every op case that such a machine can run, at every live shape."""
     for label, _, op, case in all_cases():
         one = opcheck.build(op, case)
         try:
@@ -51,8 +52,14 @@ def of_cases(limits: Limits) -> Iterator[Module]:
             continue  # no kernel for it there
         for live in opcheck.lives(case):
             engine.resize(one.inputs(opcheck.arrays(op, case, live)))
-            for step in engine.plans[-1].steps:
-                kernel = wgsl.load(step.kernel)
-                text, bindings = kernel.text(step.consts), kernel.bindings(step.consts)
-                uses = [{"node": label, "rows": 0, "grid": list(step.grid)}]
-                yield Module(step.kernel, engine.plans[-1].route, text, bindings, uses)
+            yield label, engine.plans[-1]
+
+
+def of_cases(limits: Limits) -> Iterator[Module]:
+    """Of every plan of every op case that such a machine can run."""
+    for label, plan in planned_cases(limits):
+        for step in plan.steps:
+            kernel = wgsl.load(step.kernel)
+            text, bindings = kernel.text(step.consts), kernel.bindings(step.consts)
+            uses = [{"node": label, "rows": 0, "grid": list(step.grid)}]
+            yield Module(step.kernel, plan.route, text, bindings, uses)

@@ -235,8 +235,8 @@ def check_minimal(op: Op, case: Case, device: Device) -> None:
 
 
 def _force(runner: Runner, index: int, plan: Plan) -> None:
-    runner.executor.prepare(Delta({index: plan}, {}, {}))
-    runner.executor.commit()
+    runner.executor.stream.prepare(Delta({index: plan}, {}, {}))
+    runner.executor.stream.commit()
 
 
 def check_plans(op: Op, case: Case, limits: Limits) -> int:

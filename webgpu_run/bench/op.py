@@ -233,5 +233,5 @@ VIEW = View(
         *("op", "case", "shape", "route", "for", "median", "mean", "sd", "p90", "samples", "bytes", "flops", "gb_s"),
         *("gflop_s", "roofline_share", "error", "tolerance", "device.name", "device.backend", "time", "schema"),
     ),
-    ("p90 µs", "error", "GFLOP/s", "% roof", "GB/s", "for"),
+    ("p90 µs", "error", "GFLOP/s", "% roof", "GB/s"),
 )

@@ -55,7 +55,11 @@ def page(rows: Sequence[Row]) -> str:
         ("GPU time by op", _ops(rows)),
         ("Share of the roofline", _roofline(rows)),
     ]
-    machines = "".join(f'<div class="card"><h2>Machine</h2>{_facts(r)}</div>{_adapter(r)}' for r in devices)
+    of = {_device(r): f" · {html.escape(r['device']['name'])}" if len(devices) > 1 else "" for r in devices}
+    machines = "".join(
+        f'<div class="card"><h2>Machine{of[_device(r)]}</h2>{_facts(r)}</div>{_adapter(r, of[_device(r)])}'
+        for r in devices
+    )
     below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, model_cells)}
 <p class="dim">Times are per prefill (pp) or per token (tg). GPU ms: {html.escape(GPU_NOTE)}.{_above(rows)}</p></div>
 <div class="plots">{machines}</div>"""
@@ -299,12 +303,17 @@ def _roofline(rows: Sequence[Row]) -> str:
             shares.append(Bar(f"{variant(row)} {row['test']}".strip(), (("share", share, about),), f"{share:.1%}"))
     if not shares:
         return ""
-    of = next((row["roofline"] for row in rows if "memory_by" in (row.get("roofline") or {})), None)
     drawn = bars(shares, "least time that the adapter needs / time measured", 1.0)
-    if of is None:
+    limits = {_device(row): row for row in reversed(rows) if "memory_by" in (row.get("roofline") or {})}
+    if not limits:
         return drawn
-    limits = f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32)"
-    return f'{drawn}<p class="dim">The least time: bytes and operations at {html.escape(limits)}.</p>'
+    of = "; ".join(_limits(row, named=len(limits) > 1) for row in list(limits.values())[::-1])
+    return f'{drawn}<p class="dim">The least time: bytes and operations at {html.escape(of)}.</p>'
+
+
+def _limits(row: Row, *, named: bool) -> str:
+    of, on = row["roofline"], f" on {row['device']['name']}" if named else ""
+    return f"{number(of['memory_gb_s'])} GB/s ({of['memory_by']}), {number(of['f32_gflop_s'])} GFLOP/s (FMA f32){on}"
 
 
 def _table(rows: Sequence[Row], view: Callable[[Row], dict[str, str]]) -> str:
@@ -353,7 +362,7 @@ def _facts(row: Row) -> str:
     )
 
 
-def _adapter(row: Row) -> str:
+def _adapter(row: Row, of: str) -> str:
     roof = row.get("adapter_roofline")
     if not roof:
         return ""
@@ -368,4 +377,4 @@ def _adapter(row: Row) -> str:
         facts.append(("FMA f16", f"{number(roof['f16_gflop_s'])} GFLOP/s"))
     names = ("dispatch", "encode", "submit", "readback")
     facts += [(name, f"{number(roof[f'{name}_us'])} µs") for name in names]
-    return f'<div class="card"><h2>What this adapter can do</h2>{_list(facts)}</div>'
+    return f'<div class="card"><h2>What this adapter can do{of}</h2>{_list(facts)}</div>'

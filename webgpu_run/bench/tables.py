@@ -107,7 +107,8 @@ class Sink:
         self._whole = False  # whether rows come through `show`
         self._waiting = False  # whether such rows are not yet written
         self._widths: dict[str, int] = {}
-        self._fixed: list[str] = []  # columns with the same cell in all rows: shown once, above the table
+        self._fixed: list[str] = []  # columns that are shown above the rows that have the same cells in them
+        self._about = ""  # what they were in the last row
         self._hidden: list[str] = []  # columns that the terminal has no room for
         self._narrow = False  # whether there is a terminal that the table must fit
         if form in ("table", "md"):
@@ -183,9 +184,13 @@ class Sink:
         for column in todo[0] if todo else ():
             self._widths[column] = max(len(column), *(len(cells[column]) for cells in todo))
         self._narrow = self.form == "table" and self.path is None and sys.stdout.isatty()
-        if self._narrow and self._wide() > shutil.get_terminal_size().columns:
+        if self._narrow and self._wide() > _columns():
             self._fixed = [c for c in _SHARED if c in self._widths and len({cells[c] for cells in todo}) == 1]
         self._fit()
+        for column in ("op", "case"):  # long, and the same in many rows
+            if self._narrow and column in self._widths and (self._hidden or self._wide() > _columns()):
+                self._fixed.append(column)
+                self._fit()
 
     def _wide(self) -> int:
         """Width of a line of the columns that are shown."""
@@ -198,7 +203,7 @@ class Sink:
             self._widen(self.view.cells(row))
         self._hidden = []
         for column in self.view.spare if self._narrow else ():
-            if column in self._widths and self._wide() > shutil.get_terminal_size().columns:
+            if column in self._widths and self._wide() > _columns():
                 self._hidden.append(column)
 
     def _widen(self, cells: dict[str, str]) -> None:
@@ -208,11 +213,11 @@ class Sink:
     def _line(self, cells: dict[str, str], first: bool) -> str:
         self._widen(cells)
         shown = {c: text for c, text in cells.items() if c not in (*self._fixed, *self._hidden)}
-        head = ""
+        # cut to one line, because lines are counted when the table is replaced
+        about = " · ".join(cells[c] for c in self._fixed)[: _columns()]
+        head = about + "\n" if self._fixed and (first or about != self._about) else ""
+        self._about = about
         if first:
-            # cut to one line, because lines are counted when the table is replaced
-            about = " · ".join(cells[c] for c in self._fixed)[: shutil.get_terminal_size().columns]
-            head = about + "\n" if self._fixed else ""
             head += self._joined({c: c for c in shown})
             if self.form == "md":
                 head += self._ruler(list(shown))
@@ -227,6 +232,10 @@ class Sink:
     def _ruler(self, columns: list[str]) -> str:
         marks = [("-" * self._widths[c]) if c in _LEFT else "-" * (self._widths[c] - 1) + ":" for c in columns]
         return f"| {' | '.join(marks)} |\n"
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 @dataclass(frozen=True, slots=True)

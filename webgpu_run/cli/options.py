@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..console.command import OptionalValue
-from .option_types import Count
-
-if TYPE_CHECKING:
-    _Type = click.ParamType[Any]
-else:
-    _Type = click.ParamType  # generic in click 8.2 and later only
+from .option_types import Count, Ids, Limit, Number, Numbers, PictureSize, Stop, Text
 
 TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
@@ -108,109 +102,10 @@ class Settings:
     verbose: int = 0
 
 
-class _Ids(_Type):
-    name = "ids"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(int(part) for part in str(value).replace(",", " ").split())
-        except ValueError:
-            self.fail(f"{value!r} is not a list of token ids such as 1,2,3", param, ctx)
-
-
-class _Text(_Type):
-    """A text. Bytes of an argument that are not UTF-8 arrive as lone surrogates, which no tokenizer accepts."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value).encode("utf-8", "replace").decode()
-
-
-class _Stop(_Text):
-    """A text that is not empty. The environment variable may hold several, one per line."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return super().convert(value, param, ctx) or self.fail("it is empty", param, ctx)
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        return [line for line in rv.split("\n") if line]
-
-
-class _Number(_Type):
-    """A finite number within bounds."""
-
-    name = "number"
-
-    def __init__(self, low: float, high: float = math.inf, *, above: bool = False) -> None:
-        self.low, self.high, self.above = low, high, above
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number", param, ctx)
-        low = number > self.low if self.above else number >= self.low
-        if not math.isfinite(number) or not low or number > self.high:
-            least = f"{'above' if self.above else 'at least'} {self.low:g}"
-            most = f" and at most {self.high:g}" if math.isfinite(self.high) else ""
-            self.fail(f"{value} must be {least}{most}", param, ctx)
-        return number
-
-
-class _Size(_Type):
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        parts = str(value).lower().split("x")
-        if len(parts) not in (1, 2) or not all(
-            p.isascii() and p.isdigit() and 0 < int(p[:9]) <= 1 << 16 for p in parts
-        ):
-            self.fail(f"{value!r} is not a size such as 224 or 640x480", param, ctx)
-        return int(parts[0]), int(parts[-1])
-
-
-class _Numbers(_Type):
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            numbers = ()
-        is_divisor = param is not None and param.name == "std"
-        if not numbers or not all(math.isfinite(n) and (n > 0 or not is_divisor) for n in numbers):
-            self.fail(
-                f"{value!r} is not a list of {'positive ' if is_divisor else ''}numbers such as 0.5,0.5,0.5", param, ctx
-            )
-        return numbers
-
-
-class _Limit(_Type):
-    """A number of tokens, or -1 for no limit."""
-
-    name = "limit"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number of tokens", param, ctx)
-        return number if number >= 1 or number == -1 else self.fail(f"{number} is neither above 0 nor -1", param, ctx)
-
-
 _OPTIONS = (
-    click.option("--prompt", "-p", type=_Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
+    click.option("--prompt", "-p", type=Text(), metavar="TEXT|-", help="The text to continue. - reads it from stdin."),
     click.option("--prompt-file", "-f", metavar="FILE", help="Read the prompt from a file."),
-    click.option(
-        "--prompt-ids", type=_Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."
-    ),
+    click.option("--prompt-ids", type=Ids(), metavar="1,2,3", help="The prompt as token ids. This needs no tokenizer."),
     click.option(
         "--prompt-cache",
         metavar="FILE",
@@ -242,7 +137,7 @@ _OPTIONS = (
         "-n",
         "--max-new-tokens",
         "--max-tokens",
-        type=_Limit(),
+        type=Limit(),
         default=512,
         metavar="N",
         help="Generate at most N tokens. -1 means no limit. Default: 512.",
@@ -250,7 +145,7 @@ _OPTIONS = (
     click.option(
         "--temp",
         "--temperature",
-        type=_Number(0),
+        type=Number(0),
         default=0.0,
         metavar="T",
         help="Temperature. 0, the default, always takes the likeliest token.",
@@ -264,14 +159,14 @@ _OPTIONS = (
     ),
     click.option(
         "--top-p",
-        type=_Number(0, 1, above=True),
+        type=Number(0, 1, above=True),
         default=1.0,
         metavar="P",
         help="Sample from the likeliest tokens whose probabilities add up to P. Default: 1, all tokens.",
     ),
     click.option(
         "--min-p",
-        type=_Number(0, 1),
+        type=Number(0, 1),
         default=0.0,
         metavar="P",
         help="Exclude tokens that are less likely than P times the likeliest one.",
@@ -284,7 +179,7 @@ _OPTIONS = (
     ),
     click.option(
         "--repeat-penalty",
-        type=_Number(0.01, 100),
+        type=Number(0.01, 100),
         default=1.0,
         metavar="P",
         help="Divide the logits of recent tokens by P if they are positive, else multiply them. Default: 1, no change.",
@@ -298,7 +193,7 @@ _OPTIONS = (
     ),
     click.option(
         "--stop",
-        type=_Stop(),
+        type=Stop(),
         multiple=True,
         metavar="TEXT",
         help="End the reply before this text appears. Repeatable.",
@@ -315,7 +210,7 @@ _OPTIONS = (
         is_flag=True,
         help="Talk with the model. The KV cache is kept between messages. /help lists its commands.",
     ),
-    click.option("--system", type=_Text(), metavar="TEXT", help="The system message of a chat."),
+    click.option("--system", type=Text(), metavar="TEXT", help="The system message of a chat."),
     click.option(
         "--template",
         metavar="FILE",
@@ -341,14 +236,14 @@ _OPTIONS = (
     click.option("--method", metavar="NAME", help="The method to run. Default: forward."),
     click.option(
         "--resize",
-        type=_Size(),
+        type=PictureSize(),
         metavar="WxH",
         help="Resize pictures to this size. Default: that of the input, if fixed.",
     ),
     click.option(
-        "--mean", type=_Numbers(), default="0", metavar="R,G,B", help="Subtracted from pixels in 0 .. 1. Default: 0."
+        "--mean", type=Numbers(), default="0", metavar="R,G,B", help="Subtracted from pixels in 0 .. 1. Default: 0."
     ),
-    click.option("--std", type=_Numbers(), default="1", metavar="R,G,B", help="Divides pixels after that. Default: 1."),
+    click.option("--std", type=Numbers(), default="1", metavar="R,G,B", help="Divides pixels after that. Default: 1."),
     click.option(
         "--trace-resize",
         cls=OptionalValue,
@@ -396,7 +291,7 @@ _OPTIONS = (
     click.option("--no-tune", is_flag=True, help="Do not measure which kernels are fastest on the adapter."),
     click.option(
         "--timeout",
-        type=_Number(0, 1e9, above=True),
+        type=Number(0, 1e9, above=True),
         metavar="S",
         help="Give up on a call that takes longer than S seconds.",
     ),

@@ -125,6 +125,8 @@ def run(command: click.Command, name: str, args: Sequence[str] | None = None) ->
     prefix = name.upper().replace("-", "_")
     debug = "--debug" in args or os.environ.get(f"{prefix}_DEBUG", "") not in ("", "0")
     code = 0
+    if f"_{prefix}_COMPLETE" in os.environ:
+        from . import completion  # noqa: F401
     try:
         if signal.getsignal(signal.SIGINT) is exit_on_interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from ..errors import FormatError
 from .language_model import LLM
+from .options import ReplyOptions
 from .reply import Reply
 from .session import ContextFullError
 
@@ -18,7 +19,7 @@ class Conversation:
         self.messages = [{"role": "system", "content": system}] if system else []
         self.dropped = 0  # messages removed because the context was full
 
-    def ask(self, content: str, **options: Any) -> Reply:
+    def ask(self, content: str, **options: Unpack[ReplyOptions]) -> Reply:
         """Add a question; returns the reply. `options` are those of `LLM.chat`."""
         self.messages.append({"role": "user", "content": content})
         while True:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -25,16 +24,17 @@ from ..runtime.open import open_model, open_program
 from . import prompt_cache
 from . import tokenizer as tokenizers
 from .lookup import MOST_ROWS
+from .options import MAX_NEW_TOKENS as MAX_NEW_TOKENS
+from .options import Options, ReplyOptions, takes_reply_options
+from .options import make_sampler as make_sampler
 from .reply import Reply
-from .sampling import Sampler, random_seed
+from .sampling import random_seed
 from .session import ContextFullError, Interface, Session, TokenStream
 from .template import Template, find_template
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from .many import Completion
-
-MAX_NEW_TOKENS = 512
 
 
 class LLM:
@@ -86,7 +86,9 @@ class LLM:
         model = open_model(
             program, device, method=method, fuse=fuse, tune=tune, kv=kv, verify=verify, progress=progress
         )
-        self._begin(Session(model, chunk=chunk, progress=progress, lookup=lookup), found, chat_template)
+        # With a progress callback a long prefill is submitted in parts, so that the device is free soon after Ctrl-C.
+        session = Session(model, chunk=chunk, progress=progress or _no_progress, lookup=lookup)
+        self._begin(session, found, chat_template)
 
     @classmethod
     def of(cls, session: Session, tokenizer: Tokenizer | None, template: Template | None = None) -> LLM:
@@ -144,22 +146,8 @@ class LLM:
         used = f"{self.session.position} of {self.context} positions used"
         return f"<LLM {name} on {self.model.device.name}, context: {used}>"
 
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_new_tokens: int | None = MAX_NEW_TOKENS,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repeat_penalty: float = 1.0,
-        repeat_last_n: int = 64,
-        seed: int | None = None,
-        stop: str | Sequence[str] = (),
-        ignore_eos: bool = False,
-        prefix: int = 0,
-    ) -> Reply:
+    @takes_reply_options
+    def generate(self, prompt: str | Sequence[int], *, prefix: int = 0, **options: Unpack[ReplyOptions]) -> Reply:
         """Continue a text, or token ids. Text is generated when the reply is iterated over or read.
 
         With `max_new_tokens` None or -1 the reply ends only by itself or where the context is full. A temperature of 0
@@ -168,7 +156,7 @@ class LLM:
         default it is random. The first `prefix` tokens are prefilled apart from the rest, and not again if the call
         before had them too: give all prompts that share a beginning its length.
         """
-        sampler = make_sampler(temperature, top_k, top_p, min_p, seed, repeat_penalty, repeat_last_n)
+        wanted = Options(**options)
         ids = self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
         if not ids:
             raise UsageError("the prompt is empty")
@@ -180,28 +168,15 @@ class LLM:
         self.session.rewind(prefix if is_known else 0)
         if is_known:
             ids, prefix = ids[prefix:], 0
-        return self._reply(ids, sampler, max_new_tokens, stop, ignore_eos, prefix)
+        return self._reply(ids, wanted, prefix)
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        max_new_tokens: int | None = MAX_NEW_TOKENS,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repeat_penalty: float = 1.0,
-        repeat_last_n: int = 64,
-        seed: int | None = None,
-        stop: str | Sequence[str] = (),
-        ignore_eos: bool = False,
-    ) -> Reply:
+    @takes_reply_options
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Unpack[ReplyOptions]) -> Reply:
         """The model's reply to these messages, dictionaries with a `role` and a `content`. See `generate`.
 
         The chat template turns messages into text. Tokens that the KV cache has from the call before are not run again.
         """
-        sampler = make_sampler(temperature, top_k, top_p, min_p, seed, repeat_penalty, repeat_last_n)
+        wanted = Options(**options)
         text = self.template.render(messages)
         self._end_last()
         ids = self._after_common_prefix(self._ids_of_chat(text))
@@ -212,17 +187,17 @@ class LLM:
             raise ContextFullError(f"the chat has {total} tokens with its template, the context {self.context}")
         self.session.interface.check(ids, self.session.position)
         self._is_chat = True
-        return self._reply(ids, sampler, max_new_tokens, stop, ignore_eos)
+        return self._reply(ids, wanted)
 
+    @takes_reply_options
     def generate_many(
         self,
         prompts: Iterable[str | Sequence[int] | Sequence[Mapping[str, str]] | Mapping[str, Any]],
         *,
         chat: bool = False,
         system: str | None = None,
-        seed: int | None = None,
         parallel: int | None = None,
-        **options: Any,
+        **options: Unpack[ReplyOptions],
     ) -> Iterator[Completion]:
         """The replies to many prompts, in their order.
 
@@ -237,11 +212,12 @@ class LLM:
         from .many import Many
         from .request import check_options, parse
 
-        check_options(options if seed is None else {**options, "seed": seed})
+        if (first := options.pop("seed", None)) is None:
+            first = random_seed()
+        check_options({**options, "seed": first})
         if parallel is not None and parallel < 1:
             raise UsageError(f"parallel is {parallel}, expected at least 1, or None")
         requests = [parse(prompt, i) for i, prompt in enumerate(prompts)]
-        first = random_seed() if seed is None else seed
         many = Many(self, requests, options, seed=first, chat=chat, system=system, parallel=parallel)
         return many.in_order()
 
@@ -327,23 +303,12 @@ class LLM:
                 self._parts.append((self.tokenizer.decode(self._last.ids), self._last.ids))
         self._last, self._is_chat = None, False
 
-    def _reply(
-        self,
-        ids: Sequence[int],
-        sampler: Sampler,
-        limit: int | None,
-        stop: str | Sequence[str],
-        ignore_eos: bool,
-        prefix: int = 0,
-    ) -> Reply:
-        if limit is not None and limit < 1 and limit != -1:
-            raise UsageError(f"max_new_tokens is {limit}, expected at least 1, or -1 for no limit")
+    def _reply(self, ids: Sequence[int], options: Options, prefix: int = 0) -> Reply:
         self.session.calls = []
-        most = sys.maxsize if limit is None or limit == -1 else limit
-        eos = frozenset[int]() if ignore_eos else self.eos_ids()
-        stream = TokenStream(self.session, ids, sampler, limit=most, eos=eos, prefix=prefix)
+        eos = frozenset[int]() if options.ignore_eos else self.eos_ids()
+        stream = TokenStream(self.session, ids, options.sampler(), limit=options.limit(), eos=eos, prefix=prefix)
         tokenizer = None if isinstance(self._tokenizer, RunError) else self._tokenizer
-        self._last = Reply(stream, tokenizer, (stop,) if isinstance(stop, str) else stop)
+        self._last = Reply(stream, tokenizer, options.stops())
         return self._last
 
     def eos_ids(self) -> frozenset[int]:
@@ -395,24 +360,11 @@ class LLM:
             session.observers, session.timed, session.calls = before
 
 
+def _no_progress(what: str, done: int, total: int) -> None:
+    """What `progress` is by default."""
+
+
 def _template(tokenizer: Tokenizer | RunError, given: str | os.PathLike[str] | None) -> Template:
     if isinstance(tokenizer, RunError):
         raise tokenizer
     return find_template(tokenizer, os.fspath(given) if given is not None else None)
-
-
-def make_sampler(
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seed: int | None = None,
-    repeat_penalty: float = 1.0,
-    repeat_last_n: int = 64,
-) -> Sampler:
-    """A sampler with checked settings. Its seed is random if none is given and it is used."""
-    sampler = Sampler(
-        float(temperature), int(top_k), float(top_p), float(min_p), seed or 0, float(repeat_penalty), repeat_last_n
-    )
-    sampler.check()
-    return replace(sampler, seed=random_seed()) if seed is None and not sampler.greedy else sampler

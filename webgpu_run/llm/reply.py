@@ -125,5 +125,8 @@ class Reply:
                 rest = stops.push(text.finish()) if text else ""
                 if rest := rest + stops.finish():
                     yield rest
+        except KeyboardInterrupt as interrupt:
+            # Where in the engine it happened does not matter, and a notebook takes seconds to show all those frames.
+            raise interrupt.with_traceback(None) from None
         finally:
             stream.reason = stream.reason or "interrupt"

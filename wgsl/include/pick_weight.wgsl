@@ -1,8 +1,8 @@
-// A logit as in ops/choice.py: its distance below the largest logit, and its weight. Sums of weights have two words.
+// A logit as in ops/choice.py: its distance below the largest logit, and the sums that the sampler's settings ask for.
+// include: logit_weight
 @group(0) @binding(7) var<storage, read> t_how: array<u32>;
 
 const BINS: u32 = 256u;
-struct Sum { count: u32, low: u32, high: u32 }
 
 // The difference and the product are rounded one by one: abs() keeps compilers from fusing them.
 fn steps_of(x: vec4<f32>, top: f32) -> vec4<u32> {
@@ -16,58 +16,17 @@ fn bits_of(which: vec4<bool>) -> u32 {
   return bits.x + bits.y + bits.z + bits.w;
 }
 
-fn scaled(a: u32, x: u32) -> u32 { return (a >> 16u) * x + (((a & 0xffffu) * x) >> 16u); }
-
-fn weight_of(t: u32) -> u32 {
-  let x = (t >> 3u) & 0xffffu;
-  var made = 20066583u - scaled(2155280u, x);
-  made = 118988976u - scaled(made, x);
-  made = 515857119u - scaled(made, x);
-  made = 1488521729u - scaled(made, x);
-  made = 0x80000000u - scaled(made, x);
-  return (made + ((1u << (t >> 19u)) >> 1u)) >> (t >> 19u);
-}
-
-fn plus(a: Sum, b: Sum) -> Sum {
-  let low = a.low + b.low;
-  return Sum(a.count + b.count, low, a.high + b.high + select(0u, 1u, low < a.low));
-}
-
 fn minus(a: Sum, b: Sum) -> Sum {
   return Sum(a.count - b.count, a.low - b.low, a.high - b.high - select(0u, 1u, a.low < b.low));
 }
-
-fn less(a: Sum, b: Sum) -> bool { return a.high < b.high || (a.high == b.high && a.low < b.low); }
 
 fn least(a: Sum, b: Sum) -> Sum {
   if (less(b, a)) { return b; }
   return a;
 }
 
-fn product(a: u32, b: u32) -> vec2<u32> {
-  let low = (a & 0xffffu) * (b & 0xffffu);
-  let one = (a & 0xffffu) * (b >> 16u);
-  let two = (a >> 16u) * (b & 0xffffu);
-  let middle = (low >> 16u) + (one & 0xffffu) + (two & 0xffffu);
-  let high = (a >> 16u) * (b >> 16u) + (one >> 16u) + (two >> 16u) + (middle >> 16u);
-  return vec2((low & 0xffffu) | (middle << 16u), high);
-}
-
-// sum * share / 2^32.
-fn share_of(sum: Sum, share: u32) -> Sum {
-  let low = product(sum.low, share);
-  let high = product(sum.high, share);
-  return plus(Sum(0u, low.y, 0u), Sum(0u, high.x, high.y));
-}
-
-// The weight that top-p must reach, at least 1: its share (of 2^31) of the weight that top-k leaves.
-fn goal_p(sum: Sum) -> Sum {
-  let goal = share_of(Sum(0u, sum.low << 1u, (sum.high << 1u) | (sum.low >> 31u)), t_how[3]);
-  return Sum(0u, max(goal.low, select(0u, 1u, goal.high == 0u)), goal.high);
-}
-
-// The weight that the draw must reach: more than its share (of 2^32) of the remaining weight.
-fn goal_draw(sum: Sum) -> Sum { return plus(share_of(sum, t_how[4]), Sum(0u, 1u, 0u)); }
+fn goal_p(sum: Sum) -> Sum { return reach_p(sum, t_how[3]); }
+fn goal_draw(sum: Sum) -> Sum { return reach_draw(sum, t_how[4]); }
 
 fn by_k(all: Sum) -> bool { return t_how[2] < all.count; }
 fn by_p() -> bool { return t_how[3] < 0x80000000u; }
