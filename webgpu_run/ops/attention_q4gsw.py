@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, rows_of
-from . import attention, linear_q4gsw, linear_q4gsw_fused, q4_activations, q4_layout, qkv_rows
+from . import attention, linear_q4gsw, linear_q4gsw_fused, q4_activations, q4_layout, qkv_rows, sdpa
 from .limits import Limits
 from .plan import Plan, Step, need
 from .q4_activations import Linear
@@ -165,7 +165,7 @@ def attention_q4gsw(a: Args, limits: Limits) -> Plan:
     )
     if not attention.on_textures(part, limits):
         steps = qkv_rows.steps(_linear(a), part, m, limits)
-        return Plan((part["xq"],), steps, attention.buffer_route(steps), bounds)
+        return Plan((part["xq"],), steps, sdpa.route_of("buffer", steps), bounds)
     steps = (*_project(a, m, limits), *attention.attend_steps(part, limits))
     return Plan((part["xq"],), steps, "texture", bounds, reach=attention.reach(part, limits))
 
