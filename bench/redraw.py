@@ -48,9 +48,23 @@ def radv(rows: list[dict[str, Any]]) -> None:
     print()
 
 
+def radv_attention(rows: list[dict[str, Any]]) -> None:
+    """One line per model, each cell before and after."""
+    print("| model | heads, D | workgroups | naga | Tint | VGPRs | LDS | waves | MB read |\n|---|---|" + "---:|" * 7)
+    for model in dict.fromkeys(row["model"] for row in rows):
+        by = {(r["version"], r["compiler"]): r for r in rows if r["model"] == model}
+        both = [by[version, "naga"] for version in ("before", "after")]
+        cells = [model, f"{both[0]['heads']} of {both[0]['kv_heads']}, {both[0]['d']}"]
+        cells += [_change(f"{r['workgroups']:,}" for r in both)]
+        cells += [_change(_per(by.get((version, c))) for version in ("before", "after")) for c in ("naga", "tint")]
+        cells += [_change(f"{r[key]:,}" for r in both) for key in ("vgpr", "lds", "waves", "read_mb")]
+        print(f"| {' | '.join(cells)} |")
+    print()
+
+
 def _per(row: dict[str, Any] | None) -> str:
     """Instructions per unit of work; marked where the loop is unrolled, so that the whole module was counted."""
-    return f"{row['per']:.2f}{'*' * row['whole_module']}" if row else "–"
+    return f"{row['per']:.2f}{'*' * row.get('whole_module', False)}" if row else "–"
 
 
 def _change(values: Iterable[str]) -> str:
@@ -69,6 +83,8 @@ def main() -> None:
             peers(rows)
         if kind == "radv":
             radv(rows)
+        if kind == "radv attention":
+            radv_attention(rows)
         if kind in TABLES:
             with sinks("md", None, TABLES[kind], rows) as table:
                 table.show(rows)

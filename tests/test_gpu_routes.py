@@ -32,7 +32,7 @@ ATTENTION = {
     "wr.attention": (
         attention._case(1, 300, 9, 3, 64, 290),
         attention._case(5, 300, 6, 2, 64, 200, 1, 3, halves=True),
-        attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
+        attention._case(30, 100, 6, 6, 8, 3, 1, 20),  # too few rows for a tile
     ),
     "wr.attention_q4gsw": (
         attention_q4gsw._case(11, 64, 4, 2, 32, 300, 280, 1, 2),
@@ -40,12 +40,29 @@ ATTENTION = {
         attention_q4gsw._case(3, 64, 6, 2, 16, 24, 7, 1, norm=False, rounded=True),
     ),
     "sdpa_with_kv_cache.default": (
-        sdpa._case(40, 70, 10, 2, 32, 30, 1, 7),
+        sdpa._case(6, 70, 10, 2, 32, 30, 1, 5),
         sdpa._case(3, 50, 2, 1, 6, 20, 1),  # cells of one element
         sdpa._case(3, 50, 2, 1, 256, 20, 1),
     ),
 }
-CASES = [pytest.param(name, case, id=f"{name}-{i}") for name, found in LINEAR.items() for i, case in enumerate(found)]
+TILES = {
+    "wr.attention": (
+        attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
+        attention._case(43, 300, 9, 3, 64, 250, 12, 11, 10, halves=True),  # of 9 tiles, the last has a query
+    ),
+    "wr.attention_q4gsw": (attention_q4gsw._case(70, 64, 4, 2, 32, 300, 230, 1, 33, 16),),
+    "sdpa_with_kv_cache.default": (
+        sdpa._case(40, 170, 10, 2, 32, 130, 1, 7, 13),
+        sdpa._case(33, 40, 2, 2, 96, 7),
+        sdpa._case(37, 200, 4, 2, 12, 150, 16),  # fewer cells than lanes, and than are staged together
+        sdpa._case(33, 190, 4, 1, 128, 157, 8),
+        sdpa._case(33, 190, 2, 1, 256, 150, 17),  # 128 invocations
+    ),
+}
+CASES, TILE_CASES = (
+    [pytest.param(name, case, id=f"{name}-{i}") for name, found in cases.items() for i, case in enumerate(found)]
+    for cases in (LINEAR, TILES)
+)
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -74,6 +91,18 @@ def test_context_dealt_out(name: str, case: Case, subgroups: bool, device: Devic
     assert whole.kernel == ("sdpa_subgroup" if subgroups else "sdpa")
     opcheck.check_case(op, case, gpu)
     if name != "wr.attention_q4gsw":  # its linear has a folded grid only for millions of columns
+        opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
+
+
+@pytest.mark.parametrize(("name", "case"), TILE_CASES)
+def test_attention_in_tiles(name: str, case: Case, device: Device) -> None:
+    """Keys and values go through workgroup memory; WebGPU's smallest is enough."""
+    op = load_all()[name]
+    gpu = with_limits(device, profile=GPU, software=False, **CORE)
+    kernels = [s.kernel for s in Engine(opcheck.build(op, case).builder.graph(), gpu.limits).plans[-1].steps]
+    assert "sdpa_tiled" in kernels
+    opcheck.check_case(op, case, gpu)
+    if name != "wr.attention_q4gsw":
         opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
 
 

@@ -60,11 +60,16 @@ def test_on_other_adapters(name: str, kind: str, device: Device) -> None:
     check(name, with_limits(device, **KINDS[kind]))
 
 
-CASES = (_case(13, 40, 6, 2, 16, 27, 1, 5, halves=True), _case(3, 173, 9, 3, 64, 111, 1), _case(5, 17, 4, 4, 6, 3, 1))
+CASES = (
+    _case(13, 40, 6, 2, 16, 27, 1, 5, halves=True),
+    _case(3, 173, 9, 3, 64, 111, 1),
+    _case(5, 17, 4, 4, 6, 3, 1),
+    _case(43, 300, 9, 3, 64, 250, 12),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", CASES, ids=["halves", "deep", "odd"])
+@pytest.mark.parametrize("case", CASES, ids=["halves", "deep", "odd", "tiles"])
 def test_only_the_cache_is_rounded(case: Case, kind: str, device: Device) -> None:
     """What attention gives is what float64 gives for keys and values rounded to halves, at every live shape."""
     op, device = load_all()["wr.attention"], with_limits(device, kv="f16", **KINDS[kind])

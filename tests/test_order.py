@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 from test_goldens import FIXTURES, Golden
@@ -48,6 +49,13 @@ def test_a_missing_barrier_is_noticed(kernel: str, barrier: int, op: str, device
     drop = reorder.without_barrier(kernel, barrier)
     devices = (reorder.in_order(plain, order, drop) for order in reorder.ORDERS)
     assert any(reorder.results(load_all()[op], case, d) != want for d in devices)
+
+
+def test_the_table_of_barriers_has_every_kernel_with_one() -> None:
+    page = (Path(__file__).parent / "README.md").read_text("utf-8")
+    table = page.split("| kernel | barriers |")[1].split("\n\n")[0]
+    kernels = {path.stem for path in wgsl_dir().glob("*.wgsl") if "workgroupBarrier();" in wgsl.load(path.stem).source}
+    assert set(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == kernels
 
 
 @pytest.mark.parametrize("formula", reorder.ORDERS.values())

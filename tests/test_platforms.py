@@ -97,6 +97,24 @@ def test_tensors_from_and_to_files(tmp_path: Path) -> None:
     assert out.stat().st_size > 100
 
 
+def test_many_prompts(tmp_path: Path) -> None:
+    """With a journal beside the output, which another start would read."""
+    prompts, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    prompts.write_text('{"prompt": "Once"}\n{"prompt": "The caf\u00e9"}\n', "utf-8")
+    result = foreign(*RUN, "--prompts", prompts, "--out", out, "-n", "3")
+    assert result.code == 0, result.err
+    assert "Traceback" not in result.err
+    assert len(out.read_text("utf-8").splitlines()) == 2
+
+
+def test_a_file_to_share(tmp_path: Path) -> None:
+    shared = tmp_path / "gpu.json"
+    for args in (("-p", "8", "-n", "2", "-r", "1", "-w", "0", "--share", shared), ("merge", shared)):
+        result = foreign(*BENCH, *args)
+        assert result.code == 0, result.err
+        assert "Traceback" not in result.err
+
+
 @pytest.mark.parametrize(
     "args",
     [("--help",), ("MODEL", "-p", "8", "-n", "4", "-r", "1", "-w", "0", "-o", "jsonl"), ("load", "MODEL", "-r", "1")],

@@ -16,9 +16,12 @@ from webgpu_run.errors import DeviceError
 from webgpu_run.gpu import tune
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
+from webgpu_run.ops.linear_q4gsw import _case
+from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
 
-from helpers.graphs import with_limits
+from helpers import opcheck
+from helpers.graphs import args_of, with_limits
 
 FIXTURE = Path(__file__).parent / "fixtures" / "tiny_static.pte"
 
@@ -89,6 +92,54 @@ def test_candidates(device: Device) -> None:
     assert found[0] == GPU
     assert len({p.name for p in found}) == len(found) > 2
     assert all(p.lanes * p.splits <= 128 for p in found)
+
+
+def gpu(device: Device, **limits: Any) -> Device:
+    made = with_limits(device, software=False, profile=GPU, max_invocations=256, **limits)
+    made.timestamps = True
+    return made
+
+
+def test_each_class_of_shapes_decides(device: Device) -> None:
+    """Wide weights choose the lanes of a strip, narrow ones the size of a workgroup, whatever the others' times are."""
+    times = {p.name: [[4.0] * 5 for _ in range(6)] for p in tune.candidates(gpu(device))}
+    assert tune.decide(gpu(device), times) == "gpu"
+    for column in (0, 2, 3, 5):
+        times["gpu-16x16"][column] = [1.0] * 5
+        times["gpu-8x16"][column] = [0.5] * 5  # narrow strips are the same in this profile: an outlier
+    for column in (1, 4):
+        times["gpu-32x4"][column] = [2.0] * 5
+    assert tune.decide(gpu(device), times) == "gpu-32x8"
+    reasons = {(name, i) for name in times for i in range(6) if tune.serves(gpu(device), name, "gpu-32x8", i)}
+    assert reasons == {("gpu-16x16", i) for i in (0, 2, 3, 5)} | {("gpu-32x4", i) for i in (1, 4)}
+    without = gpu(device)
+    without.timestamps = False  # one time for all shapes, so they decide together
+    assert tune.decide(without, {"gpu": [[4.0] * 5] * 2, "gpu-16x4": [[2.0] * 5] * 2}) == "gpu-16x4"
+
+
+def test_classes_tell_the_candidates_apart(device: Device) -> None:
+    """At the shapes that are measured, each candidate that a class compares is another kernel."""
+    for wide in (False, True):
+        n = max(n for i, (_, n) in enumerate(tune._SHAPES) if tune.is_wide(i) == wide)
+        found = [p for p in tune.candidates(gpu(device)) if tune._has_a_say(p, GPU, wide)]
+        kernels = {few_consts(1, 2048, n, dataclasses.replace(gpu(device).limits, profile=p)) for p in found}
+        assert len(kernels) == len(found) == 3
+
+
+def few_consts(m: int, k: int, n: int, limits: Limits) -> tuple[Any, ...]:
+    case = _case(m, k, n, 32)
+    op = load_all()["et_vk.linear_q4gsw.default"]
+    return op.plan(args_of(op, case), limits).steps[-1].consts
+
+
+@pytest.mark.parametrize("name", ["gpu-8x8", "gpu-8x32", "gpu-32x2", "gpu-32x8"])
+def test_profiles_that_no_candidate_is(name: str, device: Device) -> None:
+    """What two classes can decide together is right too, with weights that are wide enough for it."""
+    profile = tune.profiles(gpu(device))[name]
+    case = dataclasses.replace(_case(4, 64, 16384, 32, 1), tol=1e-5)
+    machine = gpu(device, max_workgroup_bytes=16384)
+    machine.limits = dataclasses.replace(machine.limits, profile=profile)
+    opcheck.check_case(load_all()["et_vk.linear_q4gsw.default"], case, machine)
 
 
 def test_measured_then_remembered(device: Device, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,6 @@ fn run(row: u32, lane: u32) {
       upto[i] = sum;
     }
   }
-  workgroupBarrier();
   var left = workgroupUniformLoad(&upto[BINS - 1u]);
   if (top_k < left.count) { left = find(Sum(top_k, 0u, 0u), true, first, top, scale, lane).upto; }
   if (top_p < 0x80000000u) {

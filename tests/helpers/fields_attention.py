@@ -98,7 +98,7 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     profile, half = limits.profile, limits.kv == "f16"
     each = heads // kv
     groups = min(profile.workgroup << (seq == 1 and profile.fill > 1), limits.max_invocations) // 8
-    span = 16 * groups  # positions that one workgroup reads alone
+    tile, span = 4 * groups, 16 * groups  # positions at a time, and positions that one workgroup reads alone
 
     def fit(queries: int) -> bool:
         """In registers and, without subgroups, with four scores per lane and query in workgroup memory."""
@@ -108,39 +108,48 @@ def over_rows(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits
     share = next(n for n in range(each, 0, -1) if each % n == 0 and (fit(n) or n == 1))
     rows = 1 if seq == 1 else next(r for r in (4, 3, 2, 1) if fit(r * share) or r == 1)
     items = heads // share * up(seq, rows)
-    most = min(up(context, 4 * groups), limits.max_workgroups) if context > span else 1
+    kernel = "sdpa_subgroup" if limits.subgroups else "sdpa"
+    own = {"SHARE": share, "QROWS": rows, "GROUPS": groups, "POSITIONS": 4}
+    if tiled(seq, each, dim, limits):
+        kernel, items, span, tile = "sdpa_tiled", kv * up(seq * each, 32), 128, 32
+        own = {"LANES": 8 << (dim > 128), "VALUES": 32 >> sum(n * dim > 1024 for n in (32, 16, 8))}
+    most = min(up(context, tile), limits.max_workgroups) if context > span else 1
     splits = next(n for n in range(most, 0, -1) if n == 1 or n * items <= profile.fill)
     width = 4 if dim % 4 == 0 else 2 if half else 1
     vector = {4: "vec4<f32>", 2: "vec2<f32>", 1: "f32"}[width]
     wide = {4: "vec4(unpack2x16float(cell.x), unpack2x16float(cell.y))", 2: "unpack2x16float(cell)"}
+    if kernel != "sdpa_tiled":  # whose cells have four elements
+        own |= {"WIDTH": width, "V": vector, "DOT": "a * b" if width == 1 else "dot(a, b)"}
     found = [
         dispatch(
-            "sdpa_subgroup" if limits.subgroups else "sdpa",
+            kernel,
             {"seq": seq, "splits": splits, "pos_slot": slot, "scale": scale},
             (*spread(items, limits), splits),
             HEADS=heads,
             KV_HEADS=kv,
             D=dim,
-            SHARE=share,
-            QROWS=rows,
-            GROUPS=groups,
-            POSITIONS=4,
+            **own,
             WHOLE=int(splits == 1),
             SPAN=span,
-            WIDTH=width,
-            V=vector,
             CELL={4: "vec2<u32>", 2: "u32"}[width] if half else vector,
             WIDE=wide[width] if half else "cell",
-            DOT="a * b" if width == 1 else "dot(a, b)",
         )
     ]
     if splits > 1:
         cells = seq * heads * dim // width
         params = {"cells": cells, "splits": splits, "pos_slot": slot}
-        tile = {"WG": 64, "HEADS": heads, "CELLS": dim // width, "TILE": 4 * groups, "SPAN": span}
-        join = dispatch("sdpa_reduce", params, (*spread(up(cells, 64), limits), 1), **tile, V=vector)
+        sizes = {"WG": 64, "HEADS": heads, "CELLS": dim // width, "TILE": tile, "SPAN": span}
+        join = dispatch("sdpa_reduce", params, (*spread(up(cells, 64), limits), 1), **sizes, V=vector)
         found.append(join | {"idle": next(p for p in range(span + 2) if p + seq > span)})
     return found
+
+
+def tiled(seq: int, each: int, dim: int, limits: Limits) -> bool:
+    """Prompts on GPUs whose queries fill a tile, if workgroup memory holds what 64 or 128 invocations share."""
+    invocations = 64 if dim <= 128 else 128
+    cells = 2 * 4 * 34 + 8 * 32 + invocations  # of queries and keys, of weights, and one each
+    fits = 16 * cells <= limits.max_workgroup_bytes and invocations <= limits.max_invocations
+    return limits.profile.tiled and seq > 1 and seq * each >= 32 and dim in range(4, 257, 4) and fits
 
 
 def over_textures(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits: Limits) -> list[dict[str, Any]]:
@@ -261,6 +270,10 @@ def projected_rows(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str,
     return found
 
 
+def ending(name: str, attend: list[dict[str, Any]]) -> str:
+    return name + "+tiles" * (attend[0]["kernel"] == "sdpa_tiled") + "+split" * (len(attend) > 1)
+
+
 def seen(step: Step, strings: bool) -> dict[str, Any]:
     found = fields_q4.seen(step)
     if strings:
@@ -277,21 +290,21 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     given = (seq, heads, cache, scale, slot, limits)
     if short == "attention_q4gsw" and not limits.profile.shuffle:
         rest = over_rows(*given)
-        route, want = "buffer" + "+split" * (len(rest) > 1), [*projected_rows(a, seq, slot, limits), *rest]
+        route, want = ending("buffer", rest), [*projected_rows(a, seq, slot, limits), *rest]
     elif short == "attention_q4gsw":
         route, want = "texture", [*projected(a, seq, slot, limits), *over_textures(*given)]
     elif short == "attention" and textures(heads, cache, a["cos"][1], limits):
         route, want = "texture", [turned(a, slot, limits, texture=True), *over_textures(*given)]
     elif short == "attention":
         rest = over_rows(*given)
-        route, want = "buffer" + "+split" * (len(rest) > 1), [turned(a, slot, limits, texture=False), *rest]
+        route, want = ending("buffer", rest), [turned(a, slot, limits, texture=False), *rest]
     elif short == "custom_sdpa":
         want = over_rows(*given)
-        route = "online" + "+split" * (len(want) > 1)
+        route = ending("online", want)
     else:
         rest, count, row = over_rows(*given), size(a["k"]), size(cache[2:])
         params, grid = {"count": count, "row": row, "pos_slot": slot}, (*spread(up(count, 64), limits), 1)
-        route = "online" + "+split" * (len(rest) > 1)
+        route = ending("online", rest)
         want = [*(dispatch("update_cache", params, grid, WG=64) for _ in "kv"), *rest]
     layered = Reach("pos", seq, 8 * texels(cache, limits)["LAYER_ROWS"]) if route == "texture" else None
     assert plan.reach == layered, f"{op.name}: {plan.reach}, expected {layered}"

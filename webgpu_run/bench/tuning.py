@@ -33,7 +33,7 @@ def run_tune(*, device: str | None, form: str | None, out: str | None, quiet: bo
     with Progress(quiet=quiet, manual=True) as progress:
         progress("kernels", 0, 1)
         times = tune.measure(opened, tune.candidates(opened))
-    best = tune.choose(times)
+    best = tune.decide(opened, times)
     if best is not None:
         tune.remember(opened, best, times)
     first = next((t for t in times.values() if t), [])
@@ -47,11 +47,11 @@ def run_tune(*, device: str | None, form: str | None, out: str | None, quiet: bo
             "better": "lower",
             **summary(samples),
             "ratio": round(statistics.median(samples) / statistics.median(base), 4),
-            "chosen": name == best,
+            "chosen": best is not None and tune.serves(opened, name, best, column),
             **shared,
         }
         for name, measured in times.items()
-        for what, samples, base in zip(tune.columns(opened), measured, first, strict=False)
+        for column, (what, samples, base) in enumerate(zip(tune.columns(opened), measured, first, strict=False))
     ]
     with sinks(form, out, TUNE, rows) as table:
         table.show(rows)

@@ -1,7 +1,8 @@
 """Chooses an adapter's profile (its kernel variants): measured once on 4-bit linears, then remembered on disk.
 
-For one row, each linear has weights of its own, together more than a cache holds: what is measured is reading memory,
-as in a model.
+Each linear has weights of its own, together more than a cache holds: what is measured is reading memory, as in a model.
+On GPUs each class of shapes decides on what matters to it: wide weights on the lanes of a strip, narrow weights, whose
+strips always have few lanes, on the invocations of a workgroup.
 A remembered choice belongs to an adapter, its driver, this version and the text of the kernels. If the file is missing,
 old, corrupt or can't be written, the next load measures again.
 """
@@ -17,8 +18,9 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from ..graph.graph import Graph
 from ..graph.planner import Engine
 from ..ops import wgsl
 from ..ops.limits import GPU, PLAIN, Profile
+from ..ops.q4_layout import WORKGROUPS
 from ..shapes import Array
 from ..version import __version__
 from .adapters import Adapter
@@ -45,12 +48,13 @@ Times = dict[str, list[list[float]]]
 _Chain = tuple[VkGraph, Sequence[bytes]]
 
 DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
-ROWS = (1, 32)  # decode, and a chunk of a prefill
+ROWS = (1, 4)  # decode, and a few rows of a batch; tiles, for more, are the same in all profiles
 _CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
 _NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
 _MAX_ENTRIES = 64  # of the file
-_SHAPES = ((2048, 2048), (2048, 8192), (8192, 2048))  # k x n of linears that follow each other in a model
+_SHAPES = ((2048, 2048), (2048, 16384), (16384, 2048))  # k x n; each is the next one's input
+_LANES, _INVOCATIONS = (8, 16, 32), (64, 128, 256)  # of the widest strips, and of a workgroup of q4_few.wgsl
 _SOFTWARE_SHAPES = ((1024, 1024),)
 _BEYOND_CACHES = 160 << 20  # bytes of weights; caches of GPUs have up to 128 MiB
 _BEYOND_CPU_CACHES = 32 << 20
@@ -58,13 +62,33 @@ _GROUP, _LINEAR = 32, "et_vk.linear_q4gsw.default"
 
 
 def candidates(device: Device) -> tuple[Profile, ...]:
-    """The profiles that this adapter can run; the one that is expected to be fastest comes first."""
+    """The profiles to measure; the one that is expected to be fastest comes first."""
     first = device.limits.profile
     if device.limits.software:  # compiling is slow there, so only two are tried
         return (first, GPU if first == PLAIN else PLAIN)
-    shapes = ((8, 16), (16, 16), (32, 4))  # lanes x splits: the widest strips, and the size of a workgroup
-    most = device.limits.max_invocations
-    return (first, *(replace(first, name=f"gpu-{a}x{b}", lanes=a, splits=b) for a, b in shapes if a * b <= most))
+    size = first.lanes * first.splits
+    others = [(lanes, size) for lanes in _LANES] + [(first.lanes, n) for n in _INVOCATIONS]
+    return tuple(dict.fromkeys((first, *(p for p in starmap(_variants(device), others) if p))))
+
+
+def profiles(device: Device) -> dict[str, Profile]:
+    """All profiles that tuning can choose, by name."""
+    found = candidates(device)
+    if not device.limits.software:
+        found += tuple(p for p in starmap(_variants(device), product(_LANES, _INVOCATIONS)) if p)
+    return {p.name: p for p in found}
+
+
+def _variants(device: Device) -> Callable[[int, int], Profile | None]:
+    """The adapter's profile with other lanes and invocations; None if a workgroup can't have that many."""
+    first = device.limits.profile
+
+    def variant(lanes: int, size: int) -> Profile | None:
+        if size > device.limits.max_invocations or (lanes, size) == (first.lanes, first.lanes * first.splits):
+            return None
+        return replace(first, name=f"gpu-{lanes}x{size // lanes}", lanes=lanes, splits=size // lanes)
+
+    return variant
 
 
 def open_tuned(choice: str | None = None, *, tune: bool = True) -> Device:
@@ -77,11 +101,11 @@ def open_tuned(choice: str | None = None, *, tune: bool = True) -> Device:
 
 def tune_device(device: Device) -> None:
     """Give the device its best profile: the remembered one, or one measured now."""
-    known = {p.name: p for p in candidates(device)}
+    known = profiles(device)
     name, device.tuned = remembered(device.adapter), REMEMBERED
     if name not in known:
-        times = measure(device, tuple(known.values()))
-        name, device.tuned = choose(times), MEASURED
+        times = measure(device, candidates(device))
+        name, device.tuned = decide(device, times), MEASURED
         if name is None:
             device.tuned = DEFAULT
             return
@@ -103,6 +127,42 @@ def columns(device: Device) -> list[str]:
         shapes = [" and ".join(shapes)]
     rows = ROWS[:1] if software else ROWS
     return [f"{count} {'row' if count == 1 else 'rows'}, {shape}" for count in rows for shape in shapes]
+
+
+def decide(device: Device, times: Times) -> str | None:
+    """The profile that each class of shapes agrees to, from the times of all candidates."""
+    best = choose(times)
+    known = profiles(device)
+    if best is None or device.limits.software or not device.timestamps:
+        return best
+    found = {}
+    for wide in (False, True):
+        of_class = {n: t for n, t in times.items() if _has_a_say(known[n], device.limits.profile, wide)}
+        kept = {n: [ms for i, ms in enumerate(t) if is_wide(i) == wide] for n, t in of_class.items()}
+        found[wide] = known[choose(kept) or best]
+    size = found[False].lanes * found[False].splits
+    fits = (p.name for p in known.values() if (p.lanes, p.lanes * p.splits) == (found[True].lanes, size))
+    return next(fits, best)
+
+
+def is_wide(column: int) -> bool:
+    """Whether a column of the times is of a weight that fills the widest strips."""
+    return _SHAPES[column % len(_SHAPES)][1] >= WORKGROUPS * 4 * max(_LANES)
+
+
+def _has_a_say(profile: Profile, first: Profile, wide: bool) -> bool:
+    """Whether a class compares this candidate: wide weights compare lanes, narrow ones sizes of a workgroup."""
+    return profile.lanes * profile.splits == first.lanes * first.splits if wide else profile.lanes == first.lanes
+
+
+def serves(device: Device, name: str, chosen: str, column: int) -> bool:
+    """Whether the times of this candidate, in this column, are the reason for the choice."""
+    known, first = profiles(device), device.limits.profile
+    if device.limits.software or not device.timestamps:
+        return name == chosen
+    one, other, wide = known[name], known[chosen], is_wide(column)
+    same = one.lanes == other.lanes if wide else one.lanes * one.splits == other.lanes * other.splits
+    return same and _has_a_say(one, first, wide)
 
 
 def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
@@ -132,16 +192,21 @@ def measure(device: Device, profiles: Sequence[Profile]) -> Times:
     """
     software = device.limits.software
     shapes, beyond = (_SOFTWARE_SHAPES, _BEYOND_CPU_CACHES) if software else (_SHAPES, _BEYOND_CACHES)
+    counts = ROWS[:1] if software else ROWS  # a software driver compiles a kernel for many rows for seconds
     weights = {shape: _weight(*shape) for shape in shapes}
     repeats = math.ceil(beyond / sum(w.nbytes for w, _ in weights.values()))
+    chain = _chain(max(counts), shapes * repeats, weights)
+    trials: dict[str, _Trial] = {}
+    for profile in profiles:
+        with contextlib.suppress(RunError):  # a profile that does not compile or does not fit is not chosen
+            trials[profile.name] = _Trial(device, profile, chain, len(shapes))
     times: Times = {p.name: [] for p in profiles}
-    for rows in ROWS[:1] if software else ROWS:  # a software driver compiles a kernel for many rows for seconds
-        # Many rows are bound by arithmetic, not by memory.
-        chain = _chain(rows, shapes * (repeats if rows == 1 else 1), weights)
-        trials: dict[str, _Trial] = {}
-        for profile in profiles:
-            with contextlib.suppress(RunError):  # a profile that does not compile or does not fit is not chosen
-                trials[profile.name] = _Trial(device, profile, chain, len(shapes))
+    for rows in counts:
+        for name, trial in list(trials.items()):
+            try:
+                trial.make_ready(rows)
+            except RunError:
+                del trials[name]
         for _ in range(_ROUNDS):  # alternating, so that other load on the machine slows all of them
             for trial in trials.values():
                 trial.run()
@@ -151,7 +216,7 @@ def measure(device: Device, profiles: Sequence[Profile]) -> Times:
 
 
 class _Trial:
-    """A chain planned for one profile, ready to run. `times` are the milliseconds of its runs, by shape."""
+    """A chain planned for one profile. `times` are the milliseconds of its runs with some number of rows, by shape."""
 
     def __init__(self, device: Device, profile: Profile, chain: _Chain, shapes: int) -> None:
         other = copy.copy(device)  # shares the pipelines, but plans for another profile
@@ -159,10 +224,14 @@ class _Trial:
         vk, constants = chain
         engine = Engine(Graph(vk, lambda i: Span.of(constants[i])), other.limits)
         self.executor = Executor(engine, other)
-        self.times: list[list[float]] = [[] for _ in range(shapes if device.timestamps else 1)]
+        self.columns = shapes if device.timestamps else 1
         x = vk.values[vk.input_ids[0]]
         assert isinstance(x, VkTensor)
-        self.executor.make_ready([np.ones(x.dims, np.float32)], CallStats())
+        self.k = x.dims[-1]
+
+    def make_ready(self, rows: int) -> None:
+        self.times: list[list[float]] = [[] for _ in range(self.columns)]
+        self.executor.make_ready([np.ones((1, rows, self.k), np.float32)], CallStats())
         self.executor.execute(CallStats())  # the first run is slower
 
     def run(self) -> None:

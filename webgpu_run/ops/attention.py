@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, Dims, align, ceil_div, prod
-from . import rope, sdpa
+from . import rope, sdpa, sdpa_shares
 from .limits import Limits
 from .plan import Bound, Plan, Reach, Step, Window, fold, need, unsupported
 from .q4_activations import window_rows
@@ -104,7 +104,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
     seq, heads, dim = a["xq"][1:]
     if not on_textures(a, limits):
         kv = Resource(prod(a["kc"]) * (4 if limits.kv == "f32" else 2), state=True)
-        parts = sdpa.part_resources(a["xq"], a["kc"], limits)
+        parts = sdpa_shares.part_resources(a["xq"], a["kc"], limits)
         return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv} | parts
     high = layer_rows(a["kc"][1], limits)
     size = (a["xk"][2] * dim * 2, high, ceil_div(a["kc"][1], 8 * high))
@@ -166,11 +166,7 @@ def attention(a: Args, limits: Limits) -> Plan:
     if on_textures(a, limits):
         return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit, reach=reach(a, limits))
     steps = (turn_rows(a, limits), *sdpa.attend_steps(a, q, limits))
-    return Plan((q,), steps, buffer_route(steps), limit)
-
-
-def buffer_route(steps: tuple[Step, ...]) -> str:
-    return "buffer+split" if steps[-1].kernel == "sdpa_reduce" else "buffer"
+    return Plan((q,), steps, sdpa.route_of("buffer", steps), limit)
 
 
 def turn_rows(a: Args, limits: Limits, rename: tuple[tuple[str, str], ...] = (), *, reordered: bool = False) -> Step:

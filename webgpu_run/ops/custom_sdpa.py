@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..shapes import Array, Dims, broadcast, broadcast_strides, prod
-from . import et_sdpa, sdpa
+from . import et_sdpa, sdpa, sdpa_shares
 from .limits import Limits
 from .plan import Bound, Plan, Step, fold, need, unsupported
 from .spec import Args, Case, op
@@ -35,7 +35,7 @@ def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, *live: int, mask: b
     "llama.custom_sdpa.default",
     "q kc:cache vc:cache pos:slot mask?:mask _dropout causal:bool scale?:num -> out",
     reference=reference,
-    resources=lambda a, limits: sdpa.part_resources(a["q"], a["kc"], limits),
+    resources=lambda a, limits: sdpa_shares.part_resources(a["q"], a["kc"], limits),
     cases=(
         _case(13, 40, 6, 2, 16, 27, 1, 5),
         _case(5, 9, 2, 1, 128, 1, 1, 3),
@@ -62,7 +62,7 @@ def custom_sdpa(a: Args, limits: Limits) -> Plan:
         return Plan((q,), (), "empty", (bound,))
     if "mask" not in a:
         steps = sdpa.attend_steps(a, q, replace(limits, kv="f32"))  # the file's own caches are f32
-        return Plan((q,), steps, "online+split" if len(steps) > 1 else "online", (bound,))
+        return Plan((q,), steps, sdpa.route_of("online", steps), (bound,))
     scores = (1, q[2], q[1], cache[1])
     need(broadcast(scores, a["mask"]) == scores, f"the mask has dims {list(a['mask'])}, the scores {list(scores)}")
     step = Step(

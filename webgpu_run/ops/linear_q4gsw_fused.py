@@ -123,6 +123,7 @@ _CASES = {
         _case(21, 64, (44, 44), 1, 18, swiglu=True, norm=True),
         _case(37, 96, (64,), 1, 2, 5, 36, norm=True, res=True, rounded=True),
         _case(5, 128, (44, 44), 1, 3, swiglu=True, rounded=True, group=64),
+        _case(2, 2112, (36,), 1, norm=True, rounded=True),  # on GPUs two chunks of k
     ),
     2: (_case(6, 64, (36, 20), 1, 4),),
     3: (

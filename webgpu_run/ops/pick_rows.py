@@ -48,8 +48,8 @@ def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     samplers = (
         (0.8, 40, 0.95, 0.01),
         (1.0, 0, 0.9, 0.0),
-        (100.0, 0, 1.0, 0.95),
         (1.0, 3, 1.0, 0.0),
+        (100.0, 0, 1.0, 0.95),  # min-p ends among hundreds of logits
         (1.5, 0, 1.0, 0.0),
     )
     how = []

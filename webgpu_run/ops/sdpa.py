@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..shapes import Array, Dims, align, ceil_div, prod
+from ..shapes import Array, Dims, ceil_div, prod
 from .limits import Limits
 from .plan import Bound, Idle, Plan, Step, fold, need, unsupported
+from .sdpa_shares import part_resources, shares
 from .spec import Args, Case, Resource, op
 
 WG = 64
-POSITIONS = 4  # positions per tile of a group of eight lanes
-WHOLE_TILES = 4  # one workgroup reads these no slower than several would, because their results need another dispatch
-FLOATS = 512  # of queries that a workgroup keeps in registers, besides the same number of sums
 
 
 def attention(q: Array, k: Array, v: Array, pos: int, scale: float, causal: bool = True) -> Array:
@@ -95,6 +92,7 @@ def check(a: Args, q_name: str, k_name: str) -> Bound:
         _case(3, 173, 9, 3, 64, 111, 1),
         _case(2, 17, 4, 4, 8, 3, 1),
         _case(5, 9, 2, 1, 128, 1, 1, 3),
+        _case(37, 170, 6, 2, 80, 133, 1, 11),
     ),
 )
 def sdpa(a: Args, limits: Limits) -> Plan:
@@ -109,60 +107,13 @@ def sdpa(a: Args, limits: Limits) -> Plan:
         update_step(seq, slot, row, limits, (("x", "v"), ("cache", "vc"))),
         *attend_steps(a, q, limits),
     )
-    return Plan((q,), steps, "online+split" if len(steps) > 3 else "online", (bound,))
+    return Plan((q,), steps, route_of("online", steps), (bound,))
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """How queries and context are divided among workgroups of sdpa_rows.wgsl."""
-
-    share: int  # query heads per workgroup, all of one key head
-    rows: int  # query rows per workgroup
-    groups: int  # groups of eight lanes per workgroup
-    items: int  # workgroups if none of them splits the context
-    splits: int  # workgroups that share one context
-
-    @property
-    def tile(self) -> int:
-        return self.groups * POSITIONS
-
-    @property
-    def span(self) -> int:
-        """The longest live context that one workgroup reads alone, even if there are splits for a longer one."""
-        return WHOLE_TILES * self.tile
-
-
-def deal(q: Dims, cache: Dims, limits: Limits) -> Deal:
-    """From the live rows and the largest context, so that a new position does not change it."""
-    seq, heads, dim = q[1:]
-    each = heads // cache[2]
-    lanes = limits.profile.workgroup * (2 if seq == 1 and limits.profile.fill > 1 else 1)  # one row has few workgroups
-    groups = max(1, min(lanes, limits.max_invocations) // 8)
-    most = min(FLOATS // dim, _shared_queries(groups, limits))
-    share = max(n for n in range(1, each + 1) if each % n == 0 and (n == 1 or n <= most))
-    rows = max(1, min(4, most // share)) if seq > 1 else 1
-    items = heads // share * ceil_div(seq, rows)
-    way = Deal(share, rows, groups, items, 1)
-    if cache[1] <= way.span:
-        return way
-    splits = min(limits.profile.fill // items, ceil_div(cache[1], way.tile), limits.max_workgroups)
-    return replace(way, splits=max(1, splits))
-
-
-def _shared_queries(groups: int, limits: Limits) -> int:
-    """Queries per workgroup whose scores fit workgroup memory, where no subgroup sums them."""
-    if limits.subgroups:
-        return FLOATS
-    lanes = 8 * groups
-    room = limits.max_workgroup_bytes - 16 * lanes - align(8 * groups, 16)  # besides `sums` and `stats`
-    return room // (4 * POSITIONS * lanes)
-
-
-def part_resources(q: Dims, cache: Dims, limits: Limits) -> dict[str, Resource]:
-    """Scratch for the results of the splits. A plan uses at most `fill` workgroups, whatever the number of rows."""
-    way = deal((1, max(1, q[1]), *q[2:]), cache, limits)
-    queries = limits.profile.fill * way.share * way.rows
-    return {"part": Resource(queries * q[3] * 4), "stat": Resource(queries * 8)}
+def route_of(name: str, steps: tuple[Step, ...]) -> str:
+    """The name of a route over caches that are buffers, from its dispatches."""
+    kernels = {step.kernel for step in steps}
+    return name + "+tiles" * ("sdpa_tiled" in kernels) + "+split" * ("sdpa_reduce" in kernels)
 
 
 def cell_consts(dim: int, limits: Limits) -> tuple[tuple[str, int | str], ...]:
@@ -181,11 +132,11 @@ def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
     """Attention of every query over the caches, which already hold the rows of this call."""
     seq, heads, dim = q[1:]
     kv = a["kc"][2]
-    way = deal(q, a["kc"], limits)
+    way = shares(q, a["kc"], limits)
     whole = way.splits == 1
     cells = cell_consts(dim, limits)
     step = Step(
-        "sdpa_subgroup" if limits.subgroups else "sdpa",
+        way.kernel,
         (
             ("seq", seq),
             ("splits", way.splits),
@@ -194,9 +145,8 @@ def attend_steps(a: Args, q: Dims, limits: Limits) -> tuple[Step, ...]:
         ),
         (*fold(way.items, limits, f"{seq} queries of {heads} heads")[:2], way.splits),
         (
-            *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", way.share), ("QROWS", way.rows)),
-            *(("GROUPS", way.groups), ("POSITIONS", POSITIONS), ("WHOLE", int(whole)), ("SPAN", way.span)),
-            *cells,
+            *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), *way.consts, ("WHOLE", int(whole)), ("SPAN", way.span)),
+            *(cell for cell in cells if way.kernel != "sdpa_tiled" or cell[0] in ("CELL", "WIDE")),
         ),
         work=(4 * seq * kv * dim * 4, 0),
     )
