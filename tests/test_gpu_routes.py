@@ -35,7 +35,8 @@ ATTENTION = {
         attention._case(30, 100, 6, 6, 8, 3, 1, 20),  # too few rows for a tile
     ),
     "wr.attention_q4gsw": (
-        attention_q4gsw._case(11, 64, 4, 2, 32, 300, 280, 1, 2),
+        # Scores of hundreds of positions lie so far apart that softmax multiplies the projection's error, 1e-6, by 50.
+        dataclasses.replace(attention_q4gsw._case(11, 64, 4, 2, 32, 300, 280, 1, 2), tol=1e-4),
         attention_q4gsw._case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
         attention_q4gsw._case(3, 64, 6, 2, 16, 24, 7, 1, norm=False, rounded=True),
     ),

@@ -1,2 +1,3 @@
-// include: q4_few
+// include: few_x_staged
+// include: few_words
 // include: q4_out_qkv_buffer

@@ -1,3 +1,3 @@
-// include: q4_few
-// include: q4_out_qkv_buffer
+// include: few_x_staged
 // include: q8_few
+// include: q4_out_qkv_buffer

@@ -51,22 +51,20 @@ def packable(k: int, group: int, limits: Limits) -> bool:
     return k % 32 == 0 == group % 32
 
 
-def few_rows(m: int, k: int, lanes: int, limits: Limits) -> dict[str, int]:
+def few_rows(m: int, k: int, lanes: int, limits: Limits, norm: bool, fresh: bool) -> dict[str, int]:
     """Rows, columns and splits of a workgroup on a GPU that has few rows."""
     rows = {1: 1, 2: 2, 3: 4, 4: 4}.get(m, 8)
     quads = max(lanes, {1: 1, 2: 4, 4: 8, 8: 16}[rows])
     most = min(limits.profile.lanes * limits.profile.splits, limits.max_invocations)
     blocks, pair = k // 32, 2 if rows > 1 else 1
-    fit = [
-        s
-        for s in range(1, 65)
-        if s <= blocks
-        and s * quads <= most
-        and s * (rows * 9 * 16 + pair * quads * 16 + quads * 4) <= limits.max_workgroup_bytes
-    ]
-    rounds = up(blocks, fit[-1])
-    splits = next(s for s in fit if s * rounds >= blocks)
-    turns = max(t for t in range(1, 5) if rounds % t == 0 and (t == 1 or t * splits * rows <= 32))
+    words = {(s, t): s * (t * rows * 9 * 4 + pair * quads * 4 + quads) for s in range(1, 65) for t in range(1, 5)}
+    room = {at for at, n in words.items() if 4 * n <= limits.max_workgroup_bytes}
+    rounds = up(blocks, max(s for s in range(1, 65) if s <= blocks and s * quads <= most and (s, 1) in room))
+    rounds = {5: 6, 7: 8}.get(rounds, up(rounds, 2) * 2 if rounds > 8 else rounds)
+    splits = next(s for s in range(1, 65) if s * rounds >= blocks)
+    held = quads // 2 // (2 if norm else 1)  # blocks of x that invocations copy, two words each
+    held = 2 if quads == 1 and not fresh else held
+    turns = max(t for t in range(1, 5) if rounds % t == 0 and (t == 1 or (t * rows <= held and (splits, t) in room)))
     return {"ROWS": rows, "QUADS": quads, "SPLITS": splits, "TURNS": turns}
 
 
@@ -133,7 +131,7 @@ def expected(
     if m == 1:
         each = max(near, 2) if count % 8 or near == 3 else 4
     tall = 4 if m <= 32 or up(count * lanes, 16) * up(m, 64) < 128 else 8
-    shares = few_rows(m, k, lanes, limits) if gpu else {}
+    shares = few_rows(m, k, lanes, limits, folded, fresh) if gpu else {}
     quads = 16 if tiled else shares.get("QUADS", each * lanes)  # fours of columns of a workgroup
     rows = 8 * tall if tiled else shares.get("ROWS", rows)
     # columns that are not there: of a strip that is not full, or of one that is not there itself
@@ -146,7 +144,8 @@ def expected(
     if tiled:
         kernel, consts = "linear_q4gsw_tiled", {**consts, "TALL": tall, "SIZES": int("round" in forms)}
     elif gpu:
-        kernel, consts = "linear_q4gsw_few" + "_round" * fresh, {**consts, **shares, "NORM": int(folded)}
+        name = "narrow" if shares["QUADS"] == 1 and not fresh else "few" + "_round" * fresh
+        kernel, consts = f"linear_q4gsw_{name}", {**consts, **shares, "NORM": int(folded)}
         consts |= {"SIZES": int("round" in forms and m > 1), "ROUND": int(fresh)}
     else:
         consts |= {"ROWS": rows, "STRIPS": each}

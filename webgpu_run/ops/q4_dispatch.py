@@ -8,7 +8,7 @@ from ..shapes import ceil_div
 from .limits import Limits
 from .plan import STAGED_ROWS, Grid, Step, fold
 from .q4_activations import ActivationSource, Form, Linear, bound_rows, source
-from .q4_gpu import TILE_QUADS, few_consts, tile_consts, uses_tiles
+from .q4_gpu import TILE_QUADS, few_consts, few_kernel, tile_consts, uses_tiles
 from .q4_layout import Layout, layout, paired_width, strip_counts
 
 
@@ -83,8 +83,8 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
         kernel, consts = "linear_q4gsw_tiled", tile_consts(m, where, linear.rounded)
         window, rows, quads = m, 8 * consts["TALL"], TILE_QUADS
     else:
-        kernel = "linear_q4gsw_few_round" if linear.rounded and m == 1 else kernel
         consts = few_consts(m, where, bool(rows_from.norm), linear.rounded, limits)
+        kernel = few_kernel(consts)
         window, rows, quads = m, consts["ROWS"], consts["QUADS"]
     # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps the check, because it costs
     # nothing, and so does a folded grid, which may have workgroups past the last strip.

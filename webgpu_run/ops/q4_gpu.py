@@ -10,8 +10,7 @@ FEW_ROWS = 16  # up to this many rows go through q4_few.wgsl, which reads the we
 TILE_QUADS = 16  # of 4 columns, in a tile of linear_q4gsw_tiled.wgsl
 _TILE_INVOCATIONS = 128
 _MAX_SPLITS = 64
-_CHUNK = 32  # blocks of x, over all rows, that a workgroup holds at a time if its invocations need no more
-_BLOCK_BYTES = 144  # struct Block of q4_few.wgsl
+_BLOCK_BYTES = 144  # struct Block of few_x_staged.wgsl
 
 
 def uses_tiles(m: int, limits: Limits) -> bool:
@@ -31,11 +30,19 @@ def _tile_bytes(tall: int) -> int:
     return 8 * (tall * 64 + 64) + 4096
 
 
+def few_kernel(consts: dict[str, int]) -> str:
+    """The kernel for these constants. Where invocations share no x, it is one without x in workgroup memory."""
+    if consts["ROUND"]:
+        return "linear_q4gsw_few_round"
+    return "linear_q4gsw_narrow" if consts["QUADS"] == 1 else "linear_q4gsw_few"
+
+
 def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits) -> dict[str, int]:
     """The compile-time constants of q4_few.wgsl.
 
     Every workgroup reads all of x, so with more rows it computes more columns. The blocks of k are dealt out to the
-    invocations that own the same columns as evenly as possible.
+    invocations that own the same columns as evenly as possible. Several turns share a chunk of x as long as an
+    invocation copies at most two words at a time, because more of them take too many registers.
     """
     profile, blocks = limits.profile, where.k // BLOCK
     rows = next(r for r in (1, 2, 4, 8) if r >= min(m, 8))
@@ -44,8 +51,13 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
     while splits > 1 and _shared_bytes(rows, quads, splits, 1) > limits.max_workgroup_bytes:
         splits -= 1
     turns = ceil_div(blocks, splits)
+    turns += turns % 2 if turns > 4 else 0  # so that two of them can share a chunk
     splits = ceil_div(blocks, turns)
-    each = next(t for t in (4, 3, 2, 1) if t == 1 or (turns % t == 0 and t * splits * rows <= _CHUNK))
+    copies = 4 * rows * (2 if norm else 1)  # of 8 k: of x, and of the norm's weight
+    most = 2 if quads == 1 and not rounded else 2 * quads // copies
+    room = limits.max_workgroup_bytes
+    shared = (t for t in (4, 3, 2) if turns % t == 0 and t <= most and _shared_bytes(rows, quads, splits, t) <= room)
+    each = next(shared, 1)
     return where.consts() | {
         "ROWS": rows,
         "QUADS": quads,

@@ -1,9 +1,7 @@
 // y = x w^T on GPUs for up to 8 rows, with 4-bit weights in strips of 4 * LANES columns.
 // A workgroup computes ROWS rows of QUADS lanes of strips, four columns each. SPLITS invocations own the same columns, each
 // with every SPLITS-th block of 32 k, and workgroup memory joins their sums. So even a narrow weight keeps a GPU busy.
-// x goes through workgroup memory, a chunk of CHUNK blocks at a time. It is normalised, summed and put into the order of the
-// nibbles there, once for the whole workgroup.
-// With ROUND the row is rounded there too, after its norm.
+// A few_x_* file has x: chunks of CHUNK blocks in workgroup memory, or blocks that an invocation reads for itself.
 // A q4_out_* file adds Params, the bindings of the outputs and store_row.
 // include: q4_texel
 const ROWS: u32 = 1;  // plan: rows per workgroup
@@ -16,25 +14,17 @@ const ROUND: u32 = 0;  // plan: 1 if the kernel rounds its row to 8-bit steps; q
 const CHUNK: u32 = TURNS * SPLITS;
 const CHUNKS: u32 = (BLOCKS + CHUNK - 1) / CHUNK;
 const WG: u32 = QUADS * SPLITS;
-const WORDS: u32 = ROWS * CHUNK * 4;  // of 8 k in a chunk
-const COPIES: u32 = (WORDS + WG - 1) / WG;  // of them per invocation
 const JOINED: u32 = 2 - 1 / ROWS;  // rows whose sums are joined at a time: one, or two if there are more
 
-@group(0) @binding(3) var<storage, read> t_x: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> t_norm: array<vec4<f32>>;  // if NORM
 // if SIZES: @group(0) @binding(4) var<storage, read> t_sizes: array<f32>;  // the step size of each row
 
+struct Word { a: vec4<f32>, b: vec4<f32> }  // 8 k of x
+alias Words = array<Word, 4>;  // a block
 alias Sums = array<vec4<f32>, ROWS>;  // of an invocation's four columns
 
-// A byte holds two nibbles, low + 16 high, for the even and the odd k. It is multiplied by odd / 16 without a mask, and its low
-// nibble by even - odd / 16: together low * even + high * odd. So `words` has these two values for each pair of a word's 8 k.
-// `sum` is -8 times the sum of each 8 k, because nibble 8 stands for zero. A block has nine vec4, an odd number, so that
-// neighbouring blocks begin in different banks.
-struct Word { a: vec4<f32>, b: vec4<f32> }
-struct Block { words: array<Word, 4>, sum: vec4<f32> }
-var<workgroup> blocks: array<Block, ROWS * CHUNK>;
 var<workgroup> parts: array<vec4<f32>, JOINED * WG>;
 var<workgroup> squares: array<f32, WG>;  // if NORM and ROUND == 0
+var<private> square: f32;  // sum of the squares of this invocation's part of x; if NORM
 
 // A block of four columns, and their scales.
 struct Texels { w: array<vec4<u32>, 4>, scale: vec4<f32> }
@@ -45,63 +35,47 @@ fn texels(strip: u32, b: u32, lane: u32) -> Texels {
   return Texels(w, bitcast<vec4<f32>>(texel(strip, at - (b % GROUP_BLOCKS * 4 + 1) * LANES)));
 }
 
-fn pairs(x: vec4<f32>) -> vec4<f32> {
-  let odd = x.yw * 0x1p-4;
-  return vec4(x.x - odd.x, odd.x, x.z - odd.y, odd.y);
+// A nibble becomes the upper bits of the mantissa of an f16 with the exponent of 16, and so 16 more than it was. Two of them,
+// four k apart, are made at a time, and GPUs convert an f16 for free where a multiply-add reads it: one instruction per weight,
+// with the shift. One nibble in four needs no shift if it may stay where it is, two bits lower: there it becomes 64 more.
+// `w` is a word of each of four columns; a and b are the two values of x.
+fn add_shifted(w: vec4<u32>, a: f32, b: f32, sum: vec4<f32>) -> vec4<f32> {
+  return add_halves((w & vec4(0x03c003c0u)) | vec4(0x4c004c00u), a, b, sum);
 }
 
-// Copies a chunk of x into workgroup memory, 8 k at a time. Returns the sum of squares of what it copied.
-fn stage(row: u32, chunk: u32, local: u32) -> f32 {
-  var square = 0.0;
-  for (var n = 0u; n < COPIES; n++) { // unroll
-    let i = n * WG + local;
-    let r = i / (CHUNK * 4);
-    let word = chunk * CHUNK * 4 + i % (CHUNK * 4);
-    if ((WORDS % WG == 0 || i < WORDS) && (BLOCKS % CHUNK == 0 || word < BLOCKS * 4)) {
-      let at = (row + r) * (K / 4) + word * 2;  // if ROWS == 1
-      // if ROWS > 1: let at = min(row + r, params.rows - 1) * (K / 4) + word * 2;
-      var a = t_x[at];
-      var b = t_x[at + 1];
-      square += dot(a, a) + dot(b, b);  // if NORM and ROUND == 0
-      a *= t_norm[word * 2];  // if NORM and ROUND == 0
-      b *= t_norm[word * 2 + 1];  // if NORM and ROUND == 0
-      // if ROUND: a = steps(a, weight(word * 2));
-      // if ROUND: b = steps(b, weight(word * 2 + 1));
-      let ready = Word(pairs(a), pairs(b));
-      blocks[i / 4].words[i % 4] = ready;
-      blocks[i / 4].sum[i % 4] = dot(ready.a + ready.b, vec4(-8.0, -136.0, -8.0, -136.0));
-    }
-  }
-  return square;
+fn add_in_place(w: vec4<u32>, a: f32, b: f32, sum: vec4<f32>) -> vec4<f32> {
+  return add_halves((w & vec4(0x00f000f0u)) | vec4(0x54005400u), a, b, sum);
 }
 
-fn bytes(word: u32) -> vec4<f32> {
-  return vec4<f32>(vec4(word & 0xffu, (word >> 8u) & 0xffu, (word >> 16u) & 0xffu, word >> 24u));
+fn add_halves(w: vec4<u32>, a: f32, b: f32, sum: vec4<f32>) -> vec4<f32> {
+  let w0 = unpack2x16float(w.x);
+  let w1 = unpack2x16float(w.y);
+  let w2 = unpack2x16float(w.z);
+  let w3 = unpack2x16float(w.w);
+  return fma(vec4(w0.y, w1.y, w2.y, w3.y), vec4(b), fma(vec4(w0.x, w1.x, w2.x, w3.x), vec4(a), sum));
 }
 
-fn chain(w: vec4<f32>, x: vec4<f32>, sum: f32) -> f32 {
-  return fma(w.w, x.w, fma(w.z, x.z, fma(w.y, x.y, fma(w.x, x.x, sum))));
+// Nibble 8 stands for zero, so what was added to weights is 24 or 72 too much. This is a word's sum of x in units of 24.
+fn total(x: Word) -> f32 {
+  let s = x.a + x.b;
+  return fma(3.0, s.y, s.x + s.z + s.w);
 }
 
 // The sums of a block, added to acc. `slot` is where the block is in a chunk.
 fn add_block(t: Texels, slot: u32, acc: ptr<function, Sums>) {
   var d: Sums;
   for (var r = 0u; r < ROWS; r++) { // unroll
-    let s = blocks[r * CHUNK + slot].sum;
-    d[r] = vec4(s.x + s.y + s.z + s.w);
+    let s = x_totals(r, slot);
+    d[r] = vec4(-24.0 * (s.x + s.y + s.z + s.w));
   }
   for (var i = 0u; i < 4; i++) { // unroll
-    for (var odd = 0u; odd < 2; odd++) { // unroll
-      let mask = select(0x0f0f0f0fu, 0xffffffffu, odd == 1);
-      let w0 = bytes(t.w[0][i] & mask);
-      let w1 = bytes(t.w[1][i] & mask);
-      let w2 = bytes(t.w[2][i] & mask);
-      let w3 = bytes(t.w[3][i] & mask);
-      for (var r = 0u; r < ROWS; r++) { // unroll
-        let word = blocks[r * CHUNK + slot].words[i];
-        let x = vec4(word.a[odd], word.a[odd + 2], word.b[odd], word.b[odd + 2]);
-        d[r] = vec4(chain(w0, x, d[r].x), chain(w1, x, d[r].y), chain(w2, x, d[r].z), chain(w3, x, d[r].w));
-      }
+    let w = vec4(t.w[0][i], t.w[1][i], t.w[2][i], t.w[3][i]);
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      let x = x_word(r, slot, i);
+      d[r] = add_shifted(w << vec4(6u), x.a.x, x.b.x, d[r]);
+      d[r] = add_in_place(w, x.a.y, x.b.y, d[r]);
+      d[r] = add_shifted(w >> vec4(2u), x.a.z, x.b.z, d[r]);
+      d[r] = add_shifted(w >> vec4(6u), x.a.w, x.b.w, d[r]);
     }
   }
   for (var r = 0u; r < ROWS; r++) { // unroll
@@ -121,18 +95,19 @@ fn main(
   let strip = quad / LANES;
   let lane = quad % LANES;
   var acc: Sums;
-  var square = 0.0;
   // if ROUND: look_through(0, local, WG);
   for (var chunk = 0u; chunk < CHUNKS; chunk++) {
     var t = texels(strip, chunk * CHUNK + split, lane);  // before the barrier, so that the loads overlap with it
-    square += stage(row, chunk, local);
-    workgroupBarrier();
+    begin_chunk(row, chunk, local);
     for (var turn = 0u; turn < TURNS; turn++) { // unroll
       let b = chunk * CHUNK + turn * SPLITS + split;
       if (turn > 0) { t = texels(strip, b, lane); }
-      if (BLOCKS % CHUNK == 0 || b < BLOCKS) { add_block(t, turn * SPLITS + split, &acc); }
+      if (BLOCKS % CHUNK == 0 || b < BLOCKS) {
+        begin_block(b);
+        add_block(t, turn * SPLITS + split, &acc);
+      }
     }
-    workgroupBarrier();
+    end_chunk();
   }
   squares[local] = square;  // if NORM and ROUND == 0
   for (var pair = 0u; pair < ROWS / JOINED; pair++) { // unroll

@@ -1,0 +1,2 @@
+// include: few_x_direct
+// include: q4_out_qkv_buffer

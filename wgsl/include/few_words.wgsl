@@ -1,0 +1,12 @@
+// x for few_x_staged.wgsl, multiplied by the norm's weight. Compilers that check an index do so once for each 8 k.
+// include: q4_few
+@group(0) @binding(3) var<storage, read> t_x: array<Word>;
+@group(0) @binding(4) var<storage, read> t_norm: array<Word>;  // if NORM
+
+// Word `at` of all rows, which is word `word` of its row.
+fn ready_word(at: u32, word: u32) -> Word {
+  var x = t_x[at];
+  square += dot(x.a, x.a) + dot(x.b, x.b);  // if NORM
+  x = Word(x.a * t_norm[word].a, x.b * t_norm[word].b);  // if NORM
+  return x;
+}

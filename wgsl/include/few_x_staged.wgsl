@@ -1,0 +1,33 @@
+// For q4_few.wgsl: x goes through workgroup memory, where it is made ready and summed once for the whole workgroup.
+// few_words.wgsl or q8_few.wgsl has t_x and ready_word.
+// include: q4_few
+const WORDS: u32 = ROWS * CHUNK * 4;  // of 8 k in a chunk
+const COPIES: u32 = (WORDS + WG - 1) / WG;  // of them per invocation
+
+// Nine vec4, an odd number, so that neighbouring blocks begin in different banks.
+struct Block { words: Words, totals: vec4<f32> }
+var<workgroup> blocks: array<Block, ROWS * CHUNK>;
+
+fn begin_chunk(row: u32, chunk: u32, local: u32) {
+  for (var n = 0u; n < COPIES; n++) { // unroll
+    let i = n * WG + local;
+    let r = i / (CHUNK * 4);
+    let word = chunk * CHUNK * 4 + i % (CHUNK * 4);
+    if ((WORDS % WG == 0 || i < WORDS) && (BLOCKS % CHUNK == 0 || word < BLOCKS * 4)) {
+      let at = (row + r) * (K / 8) + word;  // if ROWS == 1
+      // if ROWS > 1: let at = min(row + r, params.rows - 1) * (K / 8) + word;
+      let x = ready_word(at, word);
+      blocks[i / 4].words[i % 4] = x;
+      blocks[i / 4].totals[i % 4] = total(x);
+    }
+  }
+  workgroupBarrier();
+}
+
+fn begin_block(b: u32) {}
+
+fn x_word(r: u32, slot: u32, i: u32) -> Word { return blocks[r * CHUNK + slot].words[i]; }
+
+fn x_totals(r: u32, slot: u32) -> vec4<f32> { return blocks[r * CHUNK + slot].totals; }
+
+fn end_chunk() { workgroupBarrier(); }
