@@ -217,7 +217,8 @@ def _live(
     budget: float,
 ) -> list[Row]:
     """The rows of two sides that run alternately."""
-    from .live import PROCESSES, Side, measure
+    from .live import Side, measure
+    from .paired import PROCESSES
 
     margin = SAME_WITHIN if fail_over is None else fail_over
     if margin <= PROCESSES:
