@@ -1,4 +1,4 @@
-"""What to measure of a language model: prefills of several lengths and decodes, each at several depths of the KV cache."""
+"""What to measure of a language model: prefills and decodes of several lengths, at several depths of the KV cache."""
 
 from __future__ import annotations
 
