@@ -5,8 +5,9 @@
     python tests/tools/live_verdicts.py 10 --slower 5          # and a copy that takes 5 % longer
     python tests/tools/live_verdicts.py 20 -- -m model.pte -n 4 -p 16
 
-Other processes compute and sleep at random all the time (--busy). The slower copy waits after every submission for a
-share of the time that the submission took. Arguments after -- are those of `compare`. Prints a Markdown table.
+Other processes compute and sleep at random all the time (--busy). The slower copy computes after every submission for
+a share of the processor time that the submission took. Arguments after -- are those of `compare`.
+Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ def _slow_down(share: float) -> None:
     begun: dict[int, float] = {}
 
     def slow_start(self, *args, **options):
-        now = time.perf_counter()
+        now = time.process_time()
         started = start(self, *args, **options)
         begun[id(started)] = now
         return started
 
     def slow_finish(self, started):
         ids = finish(self, started)
-        end = time.perf_counter()
+        end = time.process_time()
         until = end + share * (end - begun.pop(id(started)))
-        while time.perf_counter() < until:
+        while time.process_time() < until:
             pass
         return ids
 

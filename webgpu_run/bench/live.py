@@ -135,12 +135,13 @@ class Process:
             raise DeviceError(f"{self.name} failed: {reason} ({self.words})")
         return line
 
-    def speed(self, trial: Trial, number: int) -> float:
-        """Tokens per second of one call, with the process's threads on the cores of this round."""
+    def speeds(self, trial: Trial, number: int) -> tuple[float, float]:
+        """Tokens per second of one call, and per second of processor time; it starts on the core of this round."""
         assert self.process.stdin
         prompt, count = (0, trial.tokens) if trial.decode else (trial.tokens, 0)
         print(prompt, count, number, file=self.process.stdin, flush=True)
-        return trial.tokens / float(self.answer())
+        wall, used = map(float, self.answer().split())
+        return trial.tokens / wall, trial.tokens / max(used, 1e-6)
 
 
 def verdict(pairs: Paired, margin: float, fail_over: float | None) -> str:
@@ -153,17 +154,26 @@ def verdict(pairs: Paired, margin: float, fail_over: float | None) -> str:
 
 @dataclass(slots=True)
 class Test:
-    """A trial and its speeds so far, of each side in the order of time."""
+    """A trial and its speeds so far, of each side in the order of time, by the clock and by processor time."""
 
     trial: Trial
-    speeds: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    by_cpu: bool  # verdicts are by processor time
+    wall: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    cpu: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
     look: int = MIN_ROUNDS  # the number of rounds at which to look whether they are enough
     is_settled: bool = False
+
+    @property
+    def speeds(self) -> tuple[list[float], list[float]]:
+        """Those that verdicts are about."""
+        return self.cpu if self.by_cpu else self.wall
 
     def run_round(self, processes: Sequence[Process], margin: float) -> None:
         number = len(self.speeds[0])
         for i in (0, 1) if number % 2 == 0 else (1, 0):
-            self.speeds[i].append(processes[i].speed(self.trial, number // 2))
+            wall, cpu = processes[i].speeds(self.trial, number // 2)
+            self.wall[i].append(wall)
+            self.cpu[i].append(cpu)
         if number + 1 >= self.look:
             self.look = math.ceil(MORE * self.look)
             self.is_settled = is_settled(*self.speeds, margin)
@@ -177,18 +187,24 @@ def measure(
     fail_over: float | None,
     repeat: int | None,
     budget: float,
+    timing: str,
     quiet: bool,
 ) -> list[Row]:
-    """A row for each trial."""
-    tests = [Test(trial) for trial in trials]
+    """A row for each trial.
+
+    `timing` is wall, cpu, or auto: by processor time if the adapter is the processor itself, because other programs on
+    the machine change the time on the clock several times as much.
+    """
     with ExitStack() as closing, Progress(quiet=quiet, manual=True) as progress:
-        processes = []
+        processes, software = list[Process](), list[bool]()
         for i, (name, side) in enumerate(zip("AB", sides, strict=True)):
             progress("load", i, 2)
             processes.append(Process(name, side, closing))
-            processes[-1].answer()
+            software.append(processes[-1].answer().strip() == "1")
+        by_cpu = all(software) if timing == "auto" else timing == "cpu"
+        tests = [Test(trial, by_cpu) for trial in trials]
         for number, trial, process in itertools.product(range(WARMUP), trials, processes):
-            process.speed(trial, number)  # the first call compiles
+            process.speeds(trial, number)  # the first call compiles
         start = time.monotonic()
         for number in range(repeat or MAX_ROUNDS):
             elapsed = time.monotonic() - start
@@ -214,7 +230,8 @@ def measure(
 
 def _row(test: Test, sides: Sequence[Side], margin: float, fail_over: float | None) -> Row:
     pairs = Paired.of(*test.speeds)
-    told, interval = verdict(pairs, margin, fail_over), pairs.interval
+    wall = Paired.of(*test.wall)
+    told = verdict(pairs, margin, fail_over)
     return {
         "schema": SCHEMA,
         "kind": "comparison",
@@ -222,17 +239,22 @@ def _row(test: Test, sides: Sequence[Side], margin: float, fail_over: float | No
         "test": test.trial.label,
         "model": " / ".join(dict.fromkeys(Path(s.model).stem if s.model else "bundled" for s in sides)),
         "device": None,
-        "unit": "t/s",
+        "unit": "t/cpu-s" if test.by_cpu else "t/s",
         "a": pairs.a,
         "b": pairs.b,
         "ratio": pairs.ratio,
         "ci95": None,
-        "ci99": list(interval) if interval else None,
+        "ci99": pairs.interval,
         "verdict": told,
         "rounds": pairs.count,
         "rounds_needed": pairs.rounds(margin) if told == "unclear" else None,
+        "timing": "cpu" if test.by_cpu else "wall",
+        "wall_ratio": wall.ratio,
+        "wall_ci99": wall.interval,
         "samples_a": test.speeds[0],
         "samples_b": test.speeds[1],
+        "wall_samples_a": test.wall[0],
+        "wall_samples_b": test.wall[1],
         "machine": host.machine(),
         "versions": host.versions(),
     }

@@ -19,7 +19,6 @@ PROCESSES = 0.02  # processes that run the same code differ by this much, so a s
 Z99 = 2.576  # standard deviations of a 99% interval
 SURE = 4.0  # of an interval that may end the rounds early; with many looks, chance still exceeds it once in 500 runs
 WIDEST = math.log(2.0)  # an interval that reaches further than a factor of two says nothing
-LAGS = (1, 2)  # a pair may resemble these pairs before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +93,15 @@ def is_settled(a: Sequence[float], b: Sequence[float], margin: float) -> bool:
 
 
 def _alikeness(differences: Array) -> float:
-    """How many times larger the variance of the median is because neighbouring pairs resemble each other."""
+    """How many times larger the variance of the median is because neighbouring pairs resemble each other.
+
+    The correlations of a pair with the next, the one after it and so on are added up to the first that is not positive.
+    """
     signs = np.sign(differences - np.median(differences))
-    whole = float(signs @ signs)
-    if len(signs) <= max(LAGS) or not whole:
-        return 1.0
-    correlation = max(0.0, *(float(signs[lag:] @ signs[:-lag]) / whole for lag in LAGS))
-    return (1 + correlation) / max(1e-3, 1 - correlation)
+    whole, total = float(signs @ signs), 0.0
+    for lag in range(1, len(signs) // 8 + 1):
+        correlation = float(signs[lag:] @ signs[:-lag]) / whole if whole else 0.0
+        if correlation <= 0:
+            break
+        total += correlation
+    return 1 + 2 * total
