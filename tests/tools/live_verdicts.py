@@ -87,8 +87,9 @@ def main() -> None:
     parser.add_argument("runs", type=int)
     parser.add_argument("--busy", type=int, default=4, help="processes that compute; 4 by default")
     parser.add_argument("--slower", type=float, default=0.0, metavar="PERCENT")
-    parser.add_argument("rest", nargs="*", help="arguments of compare")
-    options = parser.parse_args()
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    options, rest = parser.parse_args(given[:end]), given[end + 1 :]
     spinners = [multiprocessing.Process(target=keep_busy, args=(i,), daemon=True) for i in range(options.busy)]
     for spinner in spinners:
         spinner.start()
@@ -100,7 +101,7 @@ def main() -> None:
         print("|---:|---:|---:|---|---:|---:|---|---|")
         for number in range(options.runs):
             start = time.monotonic()
-            result = subprocess.run([*command, *options.rest], cwd=ROOT, capture_output=True, text=True, check=True)
+            result = subprocess.run([*command, *rest], cwd=ROOT, capture_output=True, text=True, check=True)
             took, load = time.monotonic() - start, os.getloadavg()[0]
             for row in map(json.loads, result.stdout.splitlines()):
                 verdicts.setdefault(row["test"], Counter())[row["verdict"]] += 1

@@ -26,6 +26,7 @@ from .timestamps import Stamps
 from .turns import AREA, AREAS, SLOTS, WORDS_AT, Recorded, Turn, areas, words_of
 
 PART_NS = 100_000_000  # longest submission of a call that is watched
+OF_ANY_ROUTE = 8  # dispatches that a node has room for, because another route may have more than its first plan
 LONG_WORK = 4e9  # a call with less work than this is one submission: it takes milliseconds on a GPU
 
 Watch = Callable[[float], None]  # takes the share of a call that is done
@@ -75,7 +76,7 @@ class Executor:
                 f"the graph's kernels read {self.graph.slot_count} SymInts, there is room for {SLOTS - 1}"
             )
         self._params_offsets: list[int] = []
-        least = max(4 * self.limits.uniform_align, 256)  # another route of the node may need more than its first plan
+        least = max(OF_ANY_ROUTE * self.limits.uniform_align, 256)
         self._words = words_of(self.graph)
         at = align(AREAS, self.limits.uniform_align)
         for plan in engine.plans:
