@@ -5,8 +5,8 @@
     python tests/tools/live_verdicts.py 10 --slower 5          # and a copy that takes 5 % longer
     python tests/tools/live_verdicts.py 20 -- -m model.pte -n 4 -p 16
 
-Other processes compute and sleep at random all the time (--busy). The slower copy computes after every submission for
-a share of the processor time that the submission took. Arguments after -- are those of `compare`.
+Other processes compute and sleep at random all the time (--busy). The slower copy computes after every token for
+a share of the processor time that the token took. Arguments after -- are those of `compare`.
 Prints a Markdown table.
 """
 
@@ -28,30 +28,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SLOWER = """
 
-def _slow_down(share: float) -> None:
+_Stream = TokenStream
+
+
+def TokenStream(*args, **options):
     import time
 
-    start, finish = Model.start, Model.finish
-    begun: dict[int, float] = {}
-
-    def slow_start(self, *args, **options):
-        now = time.process_time()
-        started = start(self, *args, **options)
-        begun[id(started)] = now
-        return started
-
-    def slow_finish(self, started):
-        ids = finish(self, started)
+    ids = iter(_Stream(*args, **options))
+    while True:
+        start = time.process_time()
+        try:
+            token = next(ids)
+        except StopIteration:
+            return
         end = time.process_time()
-        until = end + share * (end - begun.pop(id(started)))
-        while time.process_time() < until:
+        while time.process_time() < end + {share} * (end - start):
             pass
-        return ids
-
-    Model.start, Model.finish = slow_start, slow_finish
-
-
-_slow_down({share})
+        yield token
 """
 
 
@@ -76,7 +69,7 @@ def slower_wheel(folder: str, share: float) -> str:
                 if file.is_file() and "__pycache__" not in file.parts:
                     name = str(file.relative_to(ROOT))
                     content = file.read_bytes()
-                    if name == "webgpu_run/runtime/model.py":
+                    if name == "webgpu_run/llm/session.py":
                         content += SLOWER.replace("{share}", str(share)).encode()
                     wheel.writestr(name, content)
     return str(path)
