@@ -91,7 +91,7 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
     rows = rows_of(run[1] / "a.jsonl")
     assert [row["test"] for row in rows] == TESTS
     for row in rows:
-        assert row["schema"] == 3
+        assert row["schema"] == 4
         assert 0 <= row["compile_ms"] <= row["first_run_ms"]
         assert len(row["samples"]) == len(row["wall_ms"]) == len(row["host_ms"]) == 3
         assert row["mean"] == pytest.approx(sum(row["samples"]) / 3, rel=1e-4)

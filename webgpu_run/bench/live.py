@@ -35,6 +35,7 @@ from .trials import Trial
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("live_child.py")
 MIN_ROUNDS, MAX_ROUNDS = 24, 100_000
+MIN_SECONDS = 30.0  # without -r; one process may be slower than the other for some seconds, for no reason of its own
 WARMUP = 3  # calls of each test and side that do not count
 MORE = 1.2  # times the number of rounds at which a test was looked at, it is looked at again
 _FLAGS = {"--no-fuse": ("fuse", False), "--no-tune": ("tune", False)}
@@ -215,9 +216,9 @@ def measure(
             else:
                 progress("second", min(int(elapsed), int(budget)), max(1, int(budget)))
             for test in tests:
-                if repeat or not test.is_settled:
+                if repeat or not test.is_settled or elapsed < MIN_SECONDS:
                     test.run_round(processes, margin)
-            if not repeat and all(test.is_settled for test in tests):
+            if not repeat and time.monotonic() - start > MIN_SECONDS and all(test.is_settled for test in tests):
                 break
     if not quiet:
         total = sum(len(test.speeds[0]) for test in tests)
