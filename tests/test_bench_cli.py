@@ -91,7 +91,7 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
     rows = rows_of(run[1] / "a.jsonl")
     assert [row["test"] for row in rows] == TESTS
     for row in rows:
-        assert row["schema"] == 3
+        assert row["schema"] == 4
         assert 0 <= row["compile_ms"] <= row["first_run_ms"]
         assert len(row["samples"]) == len(row["wall_ms"]) == len(row["host_ms"]) == 3
         assert row["mean"] == pytest.approx(sum(row["samples"]) / 3, rel=1e-4)
@@ -124,8 +124,10 @@ def test_rows_keep_everything(run: tuple[Result, Path]) -> None:
     assert decode["ttft_ms"] is None
     assert [len(sample) for sample in decode["token_ms"]] == [3, 3, 3]
     assert 0.5 * decode["wall_ms"][0] < sum(decode["token_ms"][0]) <= decode["wall_ms"][0]  # shares of submissions
-    assert sum(decode["inter_token_ms"][0]) == pytest.approx(decode["wall_ms"][0], rel=1e-4)
-    assert decode["latency_ms"]["max"] == max(max(sample) for sample in decode["inter_token_ms"])
+    assert sum(ms for ms, _ in decode["deliveries"][0]) == pytest.approx(decode["wall_ms"][0], rel=0.02)
+    assert [sum(count for _, count in sample) for sample in decode["deliveries"]] == [3, 3, 3]
+    assert decode["latency_ms"]["max"] == max(ms for sample in decode["deliveries"] for ms, _ in sample)
+    assert decode["tokens_per_delivery"] == pytest.approx(9 / sum(map(len, decode["deliveries"])), rel=1e-4)
     assert decode["step_ms"]["max"] == max(max(sample) for sample in decode["token_ms"])
 
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from webgpu_run.bench.compare import differences, pairs
+from webgpu_run.bench.runner import Bench
+from webgpu_run.bench.samples import Measured
 from webgpu_run.bench.sweep import Variant, _alternating
-from webgpu_run.bench.trials import Bench, LengthLimits, Measured, Trial
+from webgpu_run.bench.trials import LengthLimits, Trial
 from webgpu_run.formats import pte
 from webgpu_run.gpu.device import Device
 from webgpu_run.runtime.model import Model

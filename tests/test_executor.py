@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from webgpu_run.assets import bundled_model
 from webgpu_run.errors import RunError, UnsupportedError
 from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph import IntList
@@ -21,7 +22,9 @@ from webgpu_run.gpu.device import Device, open_device
 from webgpu_run.gpu.native import instance
 from webgpu_run.gpu.turns import SLOTS
 from webgpu_run.graph.planner import Delta
+from webgpu_run.ops.limits import GPU
 from webgpu_run.ops.spec import load_all
+from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array, prod
@@ -180,6 +183,14 @@ def test_too_many_positions_are_refused(device: Device) -> None:
     b.output(b.call("aten.sigmoid.default", x))
     with pytest.raises(UnsupportedError, match=f"{SLOTS + 1}"):
         b.runner(device)
+
+
+def test_every_route_has_room_for_its_uniforms(device: Device) -> None:
+    """Also where uniforms lie 256 bytes apart, as on most GPUs: a short prompt may need more dispatches than a long."""
+    coarse = with_limits(device, uniform_align=256, profile=GPU)
+    model = Model(pte.load(bundled_model()), coarse)
+    for count, position in ((7, 0), (1, 7), (33, 8), (1, 41), (2, 600)):
+        assert len(model.finish(model.start([1] * count, position))) == 1
 
 
 def test_more_dispatches_than_room_is_refused(device: Device) -> None:

@@ -59,10 +59,12 @@ def test_speed_follows_from_the_roofline(device: Device) -> None:
     assert (decode.rows, prefill.rows) == (1, 64)
     assert prefill.flops > 30 * decode.flops
     for speed in fit.speeds:  # every dispatch is bound by one of both, so the time is between these
-        least = max(speed.nbytes / 8, speed.flops / 20) + speed.dispatches * 5000
-        assert least <= speed.ms * 1e6 <= speed.nbytes / 8 + speed.flops / 20 + speed.dispatches * 5000
+        costs = speed.dispatches * (5000 + 1000) + 100_000  # each dispatch and its encoding, and one readback
+        least = max(speed.nbytes / 8, speed.flops / 20) + costs
+        assert least <= speed.ms * 1e6 <= speed.nbytes / 8 + speed.flops / 20 + costs
         assert speed.per_second == pytest.approx(speed.rows / speed.ms * 1e3)
-    slow = replace(ROOF, reads={"texture": {1 << 20: 0.8}}, copy={1 << 20: 0.4}, f32=2.0, dispatch_us=50.0)
+    slow = replace(ROOF, reads={"texture": {1 << 20: 0.8}}, copy={1 << 20: 0.4}, f32=2.0)
+    slow = replace(slow, dispatch_us=50.0, encode_us=10.0, readback_us=1000.0)
     (slower,) = fits(method, [adapter(device, slow)], "f32")
     assert slower.speeds[0].ms == pytest.approx(10 * decode.ms)
 

@@ -147,7 +147,7 @@ def compared(a: Row, b: Row, fail_over: float | None) -> Row:
 
 def _cells(row: Row) -> dict[str, str]:
     level = "99%" if "live" in row else "95%"
-    interval, needed = row[f"ci{level[:2]}"], row["rounds_needed"]
+    interval, needed, by_cpu = row[f"ci{level[:2]}"], row["rounds_needed"], row.get("timing") == "cpu"
     return {
         "model": row["model"] or "–",
         "test": row["test"],
@@ -155,9 +155,14 @@ def _cells(row: Row) -> dict[str, str]:
         "A": number(row["a"]),
         "B": number(row["b"]),
         "speed B/A": f"{row['ratio']:.3f}×",
-        f"{level} interval": f"{interval[0]:.3f} – {interval[1]:.3f}" if interval else "–",
+        f"{level} interval": _interval(interval),
+        **({"by the clock": f"{row['wall_ratio']:.3f}×, {_interval(row['wall_ci99'])}"} if by_cpu else {}),
         "verdict": row["verdict"] + (f", try -r {needed}" if needed and needed <= MOST_ROUNDS else ""),
     }
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return f"{ends[0]:.3f} – {ends[1]:.3f}" if ends else "–"
 
 
 VIEW = View(
@@ -172,12 +177,14 @@ VIEW = View(
         "ratio",
         "ci95",
         "ci99",
+        "wall_ratio",
+        "wall_ci99",
         "verdict",
         "rounds",
         "rounds_needed",
         "schema",
     ),
-    ("unit", "model", "95% interval", "99% interval", "A", "B"),
+    ("by the clock", "model", "95% interval", "99% interval", "unit", "A", "B"),
 )
 
 
@@ -215,9 +222,11 @@ def _live(
     decode: tuple[int, ...],
     repeat: int | None,
     budget: float,
+    timing: str,
 ) -> list[Row]:
     """The rows of two sides that run alternately."""
-    from .live import PROCESSES, Side, measure
+    from .live import Side, measure
+    from .paired import PROCESSES
 
     margin = SAME_WITHIN if fail_over is None else fail_over
     if margin <= PROCESSES:
@@ -228,7 +237,9 @@ def _live(
     todo = trials(seq_lens, decode, (0,))
     if not todo:
         raise UsageError("nothing to measure: neither prompt lengths (-p) nor tokens to generate (-n)")
-    return measure(sides, todo, margin=margin, fail_over=fail_over, repeat=repeat, budget=budget, quiet=quiet)
+    return measure(
+        sides, todo, margin=margin, fail_over=fail_over, repeat=repeat, budget=budget, timing=timing, quiet=quiet
+    )
 
 
 def _files(a: str, b: str, fail_over: float | None, out: str | None, quiet: bool) -> list[Row]:

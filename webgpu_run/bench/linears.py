@@ -25,8 +25,9 @@ from ..runtime.open import open_device, open_model, open_program
 from ..shapes import Dims, prod, rows_of
 from .host import is_busy
 from .rows import ATTENTION, facts, summary
+from .runner import Bench
 from .tables import Row, View, number, sinks, warn
-from .trials import Bench, LengthLimits, Trial
+from .trials import LengthLimits, Trial
 
 LENGTHS = (1, 4, 16, 64, 256)
 REPEAT = 10

@@ -2,11 +2,12 @@
 
 Each side is a process that loads its model once. In every round both sides make the same call, one right after the
 other, and the next round starts with the other side, so whatever disturbs the machine for longer than a call disturbs
-both. Rounds end when the interval of every ratio is narrow enough for a verdict, whatever the ratio is.
+both. A test needs no more rounds when the interval of its ratio is narrow enough for a verdict.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -27,15 +28,16 @@ from ..console.terminal import plural
 from ..errors import DeviceError, FormatError, UsageError
 from ..runtime.open import open_program
 from . import host
-from .stats import Paired
+from .paired import PROCESSES, Paired, is_settled
 from .tables import SCHEMA, Row, warn
 from .trials import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("live_child.py")
-MIN_ROUNDS, MAX_ROUNDS = 20, 10_000
-MORE = 1.2  # how many times more rounds there are when the intervals are computed again
-PROCESSES = 0.02  # processes that run the same code differ by this much, so a smaller difference is not called one
+MIN_ROUNDS, MAX_ROUNDS = 24, 100_000
+MIN_SECONDS = 30.0  # without -r; one process may be slower than the other for some seconds, for no reason of its own
+WARMUP = 3  # calls of each test and side that do not count
+MORE = 1.2  # times the number of rounds at which a test was looked at, it is looked at again
 _FLAGS = {"--no-fuse": ("fuse", False), "--no-tune": ("tune", False)}
 _VALUES = {"--kv": "kv", "--device": "device", "--method": "method"}
 
@@ -134,27 +136,48 @@ class Process:
             raise DeviceError(f"{self.name} failed: {reason} ({self.words})")
         return line
 
-    def seconds(self, trial: Trial) -> float:
-        """The time of one call of this trial."""
+    def speeds(self, trial: Trial, number: int) -> tuple[float, float]:
+        """Tokens per second of one call, and per second of processor time; it starts on the core of this round."""
         assert self.process.stdin
         prompt, count = (0, trial.tokens) if trial.decode else (trial.tokens, 0)
-        print(prompt, count, file=self.process.stdin, flush=True)
-        return float(self.answer())
+        print(prompt, count, number, file=self.process.stdin, flush=True)
+        wall, used = map(float, self.answer().split())
+        return trial.tokens / wall, trial.tokens / max(used, 1e-6)
 
 
 def verdict(pairs: Paired, margin: float, fail_over: float | None) -> str:
     """faster, slower, regression, same or unclear."""
-    ratio = pairs.ratio
-    if ratio.is_beyond(PROCESSES):
-        is_regression = fail_over is not None and ratio.value < 1 - fail_over
-        return "faster" if ratio.value > 1 else "regression" if is_regression else "slower"
-    return "same" if ratio.is_within(margin) else "unclear"
+    if pairs.is_beyond(PROCESSES):
+        is_regression = fail_over is not None and pairs.ratio < 1 - fail_over
+        return "faster" if pairs.ratio > 1 else "regression" if is_regression else "slower"
+    return "same" if pairs.is_within(margin) else "unclear"
 
 
-def _is_narrow(pairs: Paired, margin: float) -> bool:
-    """Whether the interval is so narrow that it is beyond PROCESSES or within the margin, wherever it lies."""
-    half = pairs.ratio.half
-    return half is not None and 2 * half < math.log(1 + margin) - math.log(1 + PROCESSES)
+@dataclass(slots=True)
+class Test:
+    """A trial and its speeds so far, of each side in the order of time, by the clock and by processor time."""
+
+    trial: Trial
+    by_cpu: bool  # verdicts are by processor time
+    wall: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    cpu: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    look: int = MIN_ROUNDS  # the number of rounds at which to look whether they are enough
+    is_settled: bool = False
+
+    @property
+    def speeds(self) -> tuple[list[float], list[float]]:
+        """Those that verdicts are about."""
+        return self.cpu if self.by_cpu else self.wall
+
+    def run_round(self, processes: Sequence[Process], margin: float) -> None:
+        number = len(self.speeds[0])
+        for i in (0, 1) if number % 2 == 0 else (1, 0):
+            wall, cpu = processes[i].speeds(self.trial, number // 2)
+            self.wall[i].append(wall)
+            self.cpu[i].append(cpu)
+        if number + 1 >= self.look:
+            self.look = math.ceil(MORE * self.look)
+            self.is_settled = is_settled(*self.speeds, margin)
 
 
 def measure(
@@ -165,69 +188,74 @@ def measure(
     fail_over: float | None,
     repeat: int | None,
     budget: float,
+    timing: str,
     quiet: bool,
 ) -> list[Row]:
-    """A row for each trial."""
-    speeds: dict[Trial, tuple[list[float], list[float]]] = {trial: ([], []) for trial in trials}
+    """A row for each trial.
+
+    `timing` is wall, cpu, or auto: by processor time if the adapter is the processor itself, because other programs on
+    the machine change the time on the clock several times as much.
+    """
     with ExitStack() as closing, Progress(quiet=quiet, manual=True) as progress:
-        processes = []
+        processes, software = list[Process](), list[bool]()
         for i, (name, side) in enumerate(zip("AB", sides, strict=True)):
             progress("load", i, 2)
             processes.append(Process(name, side, closing))
-            processes[-1].answer()
-        for trial in trials:
-            for process in processes:
-                process.seconds(trial)  # compiles
-        start, look = time.monotonic(), MIN_ROUNDS
+            software.append(processes[-1].answer().strip() == "1")
+        by_cpu = all(software) if timing == "auto" else timing == "cpu"
+        tests = [Test(trial, by_cpu) for trial in trials]
+        for number, trial, process in itertools.product(range(WARMUP), trials, processes):
+            process.speeds(trial, number)  # the first call compiles
+        start = time.monotonic()
         for number in range(repeat or MAX_ROUNDS):
-            progress("round", number, repeat or MAX_ROUNDS)
-            for trial, samples in speeds.items():
-                order = (0, 1) if number % 2 == 0 else (1, 0)
-                for i in order:
-                    samples[i].append(trial.tokens / processes[i].seconds(trial))
-            if repeat is None and number + 1 >= look:
-                look = math.ceil(MORE * look)
-                if all(_is_narrow(Paired.of(*samples), margin) for samples in speeds.values()):
-                    break
-            if repeat is None and number + 1 >= MIN_ROUNDS and time.monotonic() - start > budget:
+            elapsed = time.monotonic() - start
+            if repeat:
+                progress("round", number, repeat)
+            elif number >= MIN_ROUNDS and elapsed > budget:
+                break
+            else:
+                progress("second", min(int(elapsed), int(budget)), max(1, int(budget)))
+            for test in tests:
+                if repeat or not test.is_settled or elapsed < MIN_SECONDS:
+                    test.run_round(processes, margin)
+            if not repeat and time.monotonic() - start > MIN_SECONDS and all(test.is_settled for test in tests):
                 break
     if not quiet:
-        print(plural(number + 1, "round"), file=sys.stderr, flush=True)
-    rows = [_row(trial, speeds[trial], sides, margin, fail_over) for trial in trials]
+        total = sum(len(test.speeds[0]) for test in tests)
+        print(f"{plural(total, 'round')} of {plural(len(tests), 'test')}", file=sys.stderr, flush=True)
+    rows = [_row(test, sides, margin, fail_over) for test in tests]
     if host.is_busy() and any(row["verdict"] == "unclear" for row in rows):
         warn("the machine is busy with something else, so verdicts need more rounds: a larger --budget", quiet)
     return rows
 
 
-def _row(
-    trial: Trial,
-    samples: tuple[list[float], list[float]],
-    sides: Sequence[Side],
-    margin: float,
-    fail_over: float | None,
-) -> Row:
-    pairs = Paired.of(*samples)
-    told, count = verdict(pairs, margin, fail_over), len(samples[0])
-    half, interval = pairs.ratio.half, pairs.ratio.interval
-    target = (math.log(1 + margin) - math.log(1 + PROCESSES)) / 2
+def _row(test: Test, sides: Sequence[Side], margin: float, fail_over: float | None) -> Row:
+    pairs = Paired.of(*test.speeds)
+    wall = Paired.of(*test.wall)
+    told = verdict(pairs, margin, fail_over)
     return {
         "schema": SCHEMA,
         "kind": "comparison",
         "live": [side.words for side in sides],
-        "test": trial.label,
+        "test": test.trial.label,
         "model": " / ".join(dict.fromkeys(Path(s.model).stem if s.model else "bundled" for s in sides)),
         "device": None,
-        "unit": "t/s",
+        "unit": "t/cpu-s" if test.by_cpu else "t/s",
         "a": pairs.a,
         "b": pairs.b,
-        "ratio": pairs.ratio.value,
+        "ratio": pairs.ratio,
         "ci95": None,
-        "ci99": list(interval) if interval else None,
+        "ci99": pairs.interval,
         "verdict": told,
-        "rounds": count,
-        "rounds_needed": math.ceil(count * (half / target) ** 2) if half and told == "unclear" else None,
-        "samples_a": samples[0],
-        "samples_b": samples[1],
+        "rounds": pairs.count,
+        "rounds_needed": pairs.rounds(margin) if told == "unclear" else None,
+        "timing": "cpu" if test.by_cpu else "wall",
+        "wall_ratio": wall.ratio,
+        "wall_ci99": wall.interval,
+        "samples_a": test.speeds[0],
+        "samples_b": test.speeds[1],
+        "wall_samples_a": test.wall[0],
+        "wall_samples_b": test.wall[1],
         "machine": host.machine(),
         "versions": host.versions(),
     }

@@ -55,27 +55,48 @@ class LoadedSide:
             yield chosen
             last = self.logits(1, prompt + i, chosen) if i < count else last
 
-    def seconds(self, prompt: int, count: int) -> float:
-        """The time to the first token of a reply to `prompt` tokens, or else of `count` tokens after the first one."""
-        ids = self.reply(prompt or START, count)
-        if prompt:
-            start = time.perf_counter()
-            next(ids)
-            return time.perf_counter() - start
+    @property
+    def is_software(self) -> bool:
+        """Whether the adapter is the processor itself."""
+        limits = getattr(getattr(self.model, "device", None), "limits", None)
+        return bool(getattr(limits, "software", False))
+
+    def seconds(self, prompt: int, count: int) -> tuple[float, float]:
+        """The time to the first token of a reply to `prompt` tokens, or else of `count` tokens after the first one.
+
+        It follows a short prompt. The second figure is the processor time of all threads.
+        """
+        ids = self.reply(START, count)
         next(ids)
-        start = time.perf_counter()
+        if prompt:
+            ids = self.reply(prompt, 0)
+        start, used = time.perf_counter(), time.process_time()
         for _ in ids:
             pass
-        return time.perf_counter() - start
+        return time.perf_counter() - start, time.process_time() - used
+
+
+def choose_core(number: int) -> None:
+    """Move this thread to a core that `number` decides, then let it move again as it likes; on Linux only.
+
+    Threads tend to stay where they are. If one side shared its core with a busy program and the other did not, that
+    would last for many calls, so both start a call on the same core.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {sorted(cores)[number % len(cores)]})
+        os.sched_setaffinity(0, cores)
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is not an answer
     side = LoadedSide(**json.loads(sys.argv[1]))
-    print("ready", file=answers, flush=True)
+    print(int(side.is_software), file=answers, flush=True)
     for line in sys.stdin:
-        print(side.seconds(*map(int, line.split())), file=answers, flush=True)
+        prompt, count, number = map(int, line.split())
+        choose_core(number)
+        print(*side.seconds(prompt, count), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ def page(rows: Sequence[Row]) -> str:
         for r in devices
     )
     below = f"""<div class="card wide"><h2>Rows</h2>{_table(rows, model_cells)}
-<p class="dim">Times are per prefill (pp) or per token (tg). GPU ms: {html.escape(GPU_NOTE)}.{_above(rows)}</p></div>
+<p class="dim">Median, p90 and max are per prefill (pp) or from one delivery of tokens to the next (tg), burst is the
+number of tokens per delivery, and all other times are per prefill or per token.
+GPU ms: {html.escape(GPU_NOTE)}.{_above(rows)}</p></div>
 <div class="plots">{machines}</div>"""
     return _whole(f"{', '.join(names)} on {', '.join(adapters)}", [*sizes, _settings(rows)], figures, below, rows)
 

@@ -12,9 +12,9 @@ from ..gpu.device import Device
 from ..gpu.roofline import Roofline
 from . import host
 from .energy import whole
+from .samples import Measured
 from .stats import Summary, outliers
 from .tables import SCHEMA, Row
-from .trials import Measured
 
 GPU_NOTE = "the median of separate repetitions with one timestamped pass per dispatch; wall times have no timestamps"
 SLOW_FIRST = 1.5  # times the median of the other runs
@@ -68,7 +68,10 @@ def model_row(
         "wall_ms": [_round(s.wall / 1e6) for s in measured.samples],
         "host_ms": [_round(s.host / 1e6) for s in measured.samples],
         "wait_ms": [_round(s.wait / 1e6) for s in measured.samples],
-        "inter_token_ms": [[_round(ns / 1e6) for ns in s.gaps] for s in measured.samples] if trial.decode else None,
+        "deliveries": [[[_round(ns / 1e6), n] for ns, n in s.deliveries] for s in measured.samples]
+        if trial.decode
+        else None,
+        "tokens_per_delivery": _round(measured.per_delivery) if measured.per_delivery else None,
         "token_ms": [[_round(ns / 1e6) for ns in s.shares] for s in measured.samples] if trial.decode else None,
         "step_ms": _latency(measured.steps) if trial.decode else None,
         "host_ms_per": _round(measured.per("host")),

@@ -15,23 +15,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..shapes import Array
-
 OUTLIER = 14.826  # an outlier is this many median distances from the median (hyperfine's threshold)
 WAVES = 2  # cosines that the interval is estimated from
 WIDEST = 2.0  # an interval from less than half to more than twice the value is not shown
 MATTERS = 0.1  # and at least this share of the median, because in very even samples outliers are harmless
-FASTEST = 0.25  # share of the rounds of a live comparison that counts
-RESAMPLED = 200  # times that its rounds are drawn again
 _T95 = (
     (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
     (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (120, 1.980), (math.inf, 1.960),
-)  # fmt: skip
-_T99 = (
-    (1, 63.657), (2, 9.925), (3, 5.841), (4, 4.604), (5, 4.032), (6, 3.707), (7, 3.499), (8, 3.355), (9, 3.250),
-    (10, 3.169), (12, 3.055), (15, 2.947), (20, 2.845), (30, 2.750), (60, 2.660), (120, 2.617), (math.inf, 2.576),
 )  # fmt: skip
 
 
@@ -71,24 +61,14 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def t95(freedom: float) -> float:
-    """Student's t for a two-sided 95% interval."""
-    return _quantile(_T95, freedom)
-
-
-def t99(freedom: float) -> float:
-    """Student's t for a two-sided 99% interval."""
-    return _quantile(_T99, freedom)
-
-
-def _quantile(table: Sequence[tuple[float, float]], freedom: float) -> float:
-    """Interpolated linearly in 1/freedom between the rows of the table."""
+    """Student's t for a two-sided 95% interval, interpolated linearly in 1/freedom between the rows of the table."""
     if freedom <= 1:
-        return table[0][1]
-    for (a, ta), (b, tb) in itertools.pairwise(table):
+        return _T95[0][1]
+    for (a, ta), (b, tb) in itertools.pairwise(_T95):
         if freedom <= b:
             share = (1 / a - 1 / freedom) / (1 / a - 1 / b)
             return ta + share * (tb - ta)
-    return table[-1][1]
+    return _T95[-1][1]
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
@@ -169,35 +149,3 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     fa, fb = (min(WAVES, len(s) - 1) for s in (a, b))
     freedom = (va + vb) ** 2 / (va**2 / fa + vb**2 / fb)
     return Ratio(value, t95(freedom) * math.sqrt(va + vb))
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """What speeds (a, b), measured one right after the other in many rounds, say about b over a.
-
-    `a` and `b` are the means of the fastest quarter of each, because other programs only make calls slower, and
-    `ratio.value` is b over a. Its interval has 99% confidence. It comes from resampled rounds.
-    """
-
-    a: float
-    b: float
-    ratio: Ratio
-
-    @classmethod
-    def of(cls, a: Sequence[float], b: Sequence[float]) -> Paired:
-        speeds = np.log(np.array([a, b]))
-        rounds = speeds.shape[1]
-        mean_a, mean_b = np.exp(_fastest(speeds))
-        half = None
-        if rounds >= 2 / FASTEST:
-            picked = np.random.default_rng(0).integers(0, rounds, (RESAMPLED, rounds))
-            differences = np.diff(_fastest(speeds[:, picked]), axis=0)
-            half = t99(FASTEST * rounds - 1) * float(differences.std())
-        return cls(float(mean_a), float(mean_b), Ratio(float(mean_b / mean_a), half))
-
-
-def _fastest(logs: Array) -> Array:
-    """Means of the largest quarter along the last axis."""
-    count = max(1, int(FASTEST * logs.shape[-1]))
-    means: Array = np.partition(logs, -count, axis=-1)[..., -count:].mean(-1)
-    return means

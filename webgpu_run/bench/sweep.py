@@ -24,8 +24,10 @@ from . import share as results
 from .energy import Meter
 from .host import is_busy
 from .rows import facts, model_row
+from .runner import Bench
+from .samples import Measured
 from .tables import Row, View, number, sinks, warn
-from .trials import Bench, LengthLimits, Measured, Trial, rounds, trials
+from .trials import LengthLimits, Trial, rounds, trials
 from .views import MODEL
 from .windows import read_text
 

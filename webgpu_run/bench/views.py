@@ -8,7 +8,7 @@ from .tables import Row, View, bytes_text, interval_text, number, params_text
 def model_cells(row: Row) -> dict[str, str]:
     """The columns of a model's row: llama-bench's first, then ours. Times are per prefill, or per token."""
     share = (row.get("roofline") or {}).get("share")
-    latency = row.get("latency_ms", {})
+    latency, burst = row.get("latency_ms", {}), row.get("tokens_per_delivery")
     return {
         **({"node": row["node"]} if "node" in row else {}),
         "model": row["model"]["name"],
@@ -23,6 +23,7 @@ def model_cells(row: Row) -> dict[str, str]:
         "median ms": number(latency.get("median")),
         "p90 ms": number(latency.get("p90")),
         "max ms": number(latency.get("max")),
+        "burst": f"{burst:.1f}" if burst else "–",
         "step ms": number((row.get("step_ms") or {}).get("median")),
         "ttft ms": number(row.get("ttft_ms")),
         "compile ms": number(row.get("compile_ms")),
@@ -66,6 +67,7 @@ MODEL = View(
         *(
             "latency_ms.p90",
             "latency_ms.max",
+            "tokens_per_delivery",
             "step_ms.median",
             "ttft_ms",
             "first_run_ms",
@@ -94,6 +96,7 @@ MODEL = View(
             "host ms",
             "p90 ms",
             "step ms",
+            "burst",
             "params",
             "size",
             "GPU ms",

@@ -82,9 +82,10 @@ How to read a row:
   t/s             tokens per second, mean ± standard deviation of the rounds
   95%             half the width of the mean's 95% interval, which allows for a
                   machine that is slower for a while
-  median, p90,    ms per prefill, or between two tokens as a reader gets them:
-  max             the tokens of one submission arrive together
-  step            ms per token: its share of the submission
+  median, p90,    ms per prefill; of tg, ms that a reader of the text waits from
+  max             one delivery to the next: several tokens come together
+  burst           tokens per delivery, mean
+  step            ms per token: its share of the wait, median
   ttft            ms to the first token of a prompt after a decode step,
                   without compiling
   compile         ms that the first run took longer than the others

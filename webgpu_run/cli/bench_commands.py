@@ -220,6 +220,10 @@ Examples:
     "--budget", type=click.FloatRange(0), metavar="SECONDS",
     help="With --live: start no round after this; 120 by default.",
 )  # fmt: skip
+@click.option(
+    "--time", "timing", type=click.Choice(("auto", "wall", "cpu")),
+    help="With --live: compare by the clock or by processor time; auto is cpu on a software adapter, else wall.",
+)  # fmt: skip
 @output_options
 def compare(debug: bool, a: str, b: str, live: bool, **options: Any) -> int | None:
     """Compare two result files (JSON or JSON lines of this command), row by row, or run both sides now.
@@ -231,14 +235,19 @@ def compare(debug: bool, a: str, b: str, live: bool, **options: Any) -> int | No
     With --live, each of A and B is a version (a git revision, a wheel, or . for the one that runs), a model, settings,
     or several of these in quotes. Settings are --kv, --chunk, --device, --method, --no-fuse and --no-tune. Both make
     the same calls alternately, so a busy machine slows down both. Prefill (pp) is the time to the first token of a
-    prompt after a reply. Speeds are those of the fastest quarter of the calls, because other programs only make calls
-    slower. The interval has 99% confidence. A difference of less than 2% is not called faster or slower, because two
-    processes that run the same code differ by that much.
+    prompt after a shorter one. "speed B/A" is the median of the ratios of all pairs of calls, with a 99% interval. A
+    difference of less than 2% is not called faster or slower, because two processes that run the same code differ by
+    that much. A test ends when its interval is narrow enough for a verdict, or the difference is beyond four standard
+    errors.
+
+    On a software adapter, speeds are tokens per second of processor time (t/cpu-s), of all threads, because other
+    programs on the machine change the time on the clock several times as much. "by the clock" has the ratio of the
+    times on the clock, which also depends on how well the threads share the work; --time wall gives verdicts by it.
     """
     from ..bench.compare import run_compare
 
-    defaults = {"model": None, "seq_lens": (64,), "decode": (16,), "repeat": None, "budget": 120.0}
+    defaults = {"model": None, "seq_lens": (64,), "decode": (16,), "repeat": None, "budget": 120.0, "timing": "auto"}
     given = {name: value for name in defaults if (value := options.pop(name)) is not None}
     if given and not live:
-        raise click.UsageError("-m, -p, -n, -r and --budget are for --live", click.get_current_context())
+        raise click.UsageError("-m, -p, -n, -r, --budget and --time are for --live", click.get_current_context())
     return run_compare(a=a, b=b, live={**defaults, **given} if live else None, **options)

@@ -22,7 +22,10 @@ ROWS = (1, 64)  # a decode step, and a prompt
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The least time of one call: bytes and operations at the adapter's best rates, and the cost of its dispatches."""
+    """The least time of one call: bytes and operations at the adapter's best rates, and the costs of its dispatches.
+
+    These are recording them on the host, starting them on the device, and the wait for the result.
+    """
 
     rows: int  # tokens of a language model; 0 is a call of another model at its largest shapes
     ms: float
@@ -102,5 +105,6 @@ def _speed(rows: int, engines: Sequence[Engine], adapter: KnownAdapter) -> Speed
     works = [step.work for engine in engines for plan in engine.plans for step in plan.steps]
     nbytes, flops = (sum(work[i] for work in works) for i in (0, 1))
     roof = adapter.roofline
-    ns = roof.ideal_ns(works, nbytes) + len(works) * roof.dispatch_us * 1e3
+    costs_us = len(works) * (roof.encode_us + roof.dispatch_us) + (roof.readback_us if works else 0.0)
+    ns = roof.ideal_ns(works, nbytes) + costs_us * 1e3
     return Speed(rows, ns / 1e6, max(rows, 1) / ns * 1e9 if ns else 0.0, nbytes, flops, len(works))

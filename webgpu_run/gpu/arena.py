@@ -13,6 +13,8 @@ from .callstats import CallStats
 from .device import Device
 from .turns import AREAS
 
+OF_ANY_ROUTE = 8  # dispatches that a node has room for, because another route may have more than its first plan
+
 
 class Arena:
     """The arena on the device, and the host's copy of it. `write` makes them equal again."""
@@ -20,7 +22,7 @@ class Arena:
     def __init__(self, engine: Engine, device: Device) -> None:
         self.device, self._align = device, device.limits.uniform_align
         self._offsets: list[int] = []  # of each node's parameters
-        least = max(4 * self._align, 256)  # another route of the node may need more than its first plan
+        least = max(OF_ANY_ROUTE * self._align, 256)
         end = align(AREAS, self._align)
         for plan in engine.plans:
             self._offsets.append(end)
