@@ -275,10 +275,12 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
     x, params = a["x"], {"eps": a.num("eps")}
     wg = {"WG": limits.profile.workgroup}
     if op.short == "rms_norm":
-        four = x[-1] % 4 == 0
-        rows = size(x[:-1])
+        column = len(a["weight"]) > 1
+        four = x[-1] % 4 == 0 and not column
+        rows, route = size(x[:-1]), "scalar per row" if column else "vec4" if four else "scalar"
         params |= {"rows": rows, "width": x[-1] // 4 if four else x[-1]}
-        return ("vec4" if four else "scalar"), [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
+        wg["PER_ROW"] = int(column)
+        return route, [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
     consts = wg | {"WEIGHT": int("weight" in a), "BIAS": int("bias" in a)}
     if "batch" in op.short:
         params |= {"count": size(x), "channel": size(x[2:]), "channels": x[1]}
