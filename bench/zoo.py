@@ -204,42 +204,25 @@ def command_seconds(folder: Path) -> tuple[float, float]:
     for i, array in enumerate(a for a in inputs if a.ndim):  # numbers are fixed by the exporter
         np.save(work / f"{i}.npy", array)
         command += ["--input", str(work / f"{i}.npy")]
-    best = (np.inf, np.inf)
-    for _ in range(2):
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        best = min(best, (round(time.perf_counter() - start, 2), round(used, 2)))
-    return best
-
-
-def session_of_its_own(folder: Path) -> dict[str, Any]:
-    command = [sys.executable, __file__, "session", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    except subprocess.TimeoutExpired:
-        return {"errors": [], "problem": "no result within 600 s"}
-    lines = done.stdout.splitlines()
-    result: dict[str, Any] = (
-        json.loads(lines[-1]) if lines else {"errors": [], "problem": f"exit code {done.returncode}"}
-    )
-    return result
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    shutil.rmtree(work)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return round(seconds, 2), round(used, 2)
 
 
 def run(names: list[str], out: Path, *, is_timed: bool) -> None:
-    """Run every exported model in a process of its own; without times all in this one, which is much faster."""
-    device = None
-    if not is_timed:
-        sys.path.insert(0, str(ROOT))
-        from webgpu_run.runtime.open import open_device
+    """Run every exported model in this process; if `is_timed`, then the command once, as its kernels are compiled."""
+    sys.path.insert(0, str(ROOT))
+    from webgpu_run.runtime.open import open_device
 
-        device = open_device()
+    device = open_device()
     for folder in sorted(p.parent for p in out.glob("*/about.json")):
         about = json.loads((folder / "about.json").read_text())
         if about["stage"] != "done" or (names and folder.name not in names):
             continue
-        result = session(folder, device) if device else session_of_its_own(folder)
+        result = session(folder, device)
         worst = max(result["errors"], default=np.inf)
         if not result["problem"] and worst > about["tolerance"]:
             result["problem"] = f"differs by {worst:.1e} of the range"
@@ -253,9 +236,13 @@ def run(names: list[str], out: Path, *, is_timed: bool) -> None:
 def content(path: Path) -> str:
     """How many ops a file has on the device and on the CPU."""
     sys.path.insert(0, str(ROOT))
+    from webgpu_run.errors import RunError
     from webgpu_run.formats import pte
 
-    method = pte.load(path).method()
+    try:
+        method = pte.load(path).method()
+    except RunError:  # the reason is below the table
+        return " | "
     graphs = [d.graph for d in method.delegates if d.graph]
     kernels = [s for s in method.instructions if isinstance(s, pte.KernelCall)]
     return f"{sum(len(g.chain) for g in graphs)} in {len(graphs)} | {len(kernels)}"
@@ -339,19 +326,17 @@ def fixtures(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("export", "run", "session", "table", "fixtures"))
+    parser.add_argument("what", choices=("export", "run", "table", "fixtures"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("zoo"))
     parser.add_argument("--minilm", metavar="FOLDER")
-    parser.add_argument("--no-times", action="store_true", help="run all models in one process")
+    parser.add_argument("--no-times", action="store_true", help="do not time the command")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one export")
     args = parser.parse_intermixed_args()
     if args.what == "export":
         export(args.names, args.out, args.minilm, args.limit)
     elif args.what == "run":
         run(args.names, args.out, is_timed=not args.no_times)
-    elif args.what == "session":
-        print(json.dumps(session(Path(args.names[0]))))
     elif args.what == "table":
         table(Path(args.names[0]), args.out)
     else:

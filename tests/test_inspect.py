@@ -271,3 +271,26 @@ def test_computed_weights_are_counted_one_by_one() -> None:
     found = json.loads(webgpu_run(path, "--inspect", "json").out)["methods"][0]["facts"]
     layers = ((64, 48), (48, 32), (32, 8))
     assert found["parameters"] == sum(inputs * outputs + outputs for inputs, outputs in layers)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "attention"),
+    [
+        ("vit", {"float32": 8}, {"layers": 1, "heads": 4, "head_dim": 8}),
+        ("linears_8da8w", {"8-bit": 3}, {}),
+    ],
+)
+def test_facts_without_special_ops(name: str, weights: dict[str, int], attention: dict[str, int]) -> None:
+    """Heads from the softmax, their width from the product after it; 8-bit weights that CPU kernels expand."""
+    path = FIXTURES[0].parent / "zoo" / f"{name}.pte"
+    found = json.loads(webgpu_run(path, "--inspect", "json").out)["methods"][0]["facts"]
+    assert found["weights"] == weights
+    assert {k: v for k, v in (found["attention"] or {}).items() if v is not None} == attention
+
+
+def test_many_steps_are_counted() -> None:
+    """A method of many steps is no list of all of them."""
+    shown = webgpu_run(FIXTURES[0].parent / "zoo" / "linears_8da8w.pte", "--inspect").out
+    (line,) = (line for line in shown.splitlines() if line.strip().startswith("runs "))
+    assert "VulkanBackend ×" in line
+    assert len(line) < 600

@@ -280,6 +280,13 @@ def test_norm(what: str) -> None:
     assert fused_names(b)[NORM] == (what != "fits")
 
 
+def test_a_norm_with_a_factor_per_row_stays() -> None:
+    b = Small()
+    dims = b.values[b.x.id].dims
+    b.output(b.linear(b.call(NORM, b.x, b.input((*dims[:-1], 1)), 1e-5), 64))
+    assert fused_names(b)[NORM] == 1
+
+
 @pytest.mark.parametrize("what", ["fits", "from the end", "first", "columns", "read", "unaligned"])
 def test_last_row(what: str) -> None:
     """linear(norm(x[:, -1])), where the row begins at an offset that can be bound."""

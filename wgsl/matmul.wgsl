@@ -13,13 +13,7 @@ struct Params { batches: u32, m: u32, n: u32, k: u32, row: u32, col: u32, beta: 
 @group(0) @binding(3) var<storage, read> t_c: array<f32>;  // if ADDED
 @group(0) @binding(4) var<storage, read_write> t_out: array<f32>;
 
-// Four elements of a row of b that begins at `row`; past its end the last one is repeated.
-fn four(row: u32, col: u32) -> vec4<f32> {
-  let at = row + min(vec4(col) + vec4(0u, 1u, 2u, 3u), vec4(params.n - 1u));  // if VEC == 0
-  return vec4(t_b[at.x], t_b[at.y], t_b[at.z], t_b[at.w]);  // if VEC == 0
-  // if VEC: return t_b[(row + col) / 4u];
-}
-
+// include: four_columns
 // include: lane_grid
 fn run(i: u32) {
   let across = (params.n + 3u) / 4u;

@@ -16,7 +16,7 @@ from webgpu_run.ops.plan import Plan, Step
 from webgpu_run.ops.spec import Args, Op
 from webgpu_run.shapes import Dims
 
-from helpers import fields_attention, fields_create, fields_moves, fields_q4, fields_rows
+from helpers import fields_attention, fields_create, fields_moves, fields_q4, fields_rows, fields_strips
 from helpers.fields_moves import Want, cat, moved, size, strides, up, words
 
 Wanted = tuple[str, list[Want]]
@@ -99,6 +99,8 @@ def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
     if op.short == "linear":
         (n, k), m = a["w"], size(out[:-1])
         rows, cols = rows_of_lane(m, limits), 4 if limits.profile.images else 1
+        if fields_strips.are_used(n, limits):
+            return fields_strips.linear(a, rows, limits)
         name, wide = ("linear_vec4", k // 4) if k % 4 == 0 else ("linear", k)
         consts = {"ROWS": rows, "COLS": cols, "BIAS": int("bias" in a)}
         parts = in_parts(n, 4 * k, limits)
@@ -133,6 +135,9 @@ def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
     if op.short == "addmm":
         row, col = strides(np.broadcast_to(words(a["c"]), out))
         params |= {"row": row, "col": col, "beta": a.num("beta"), "alpha": a.num("alpha")}
+    if limits.profile.shuffle:
+        consts |= {"EDGE": int(k / 8 != k // 8), "WG": 0}
+        return "strips", [Want("matmul_strips", params, count * up(m, rows) * up(n, 32), consts=consts)]
     return "blocks", [Want("matmul", params, lanes=count * up(m, rows) * up(n, 4), consts=consts)]
 
 
@@ -161,6 +166,8 @@ def convolution(a: Args, out: Dims, limits: Limits) -> Wanted:
     if turned or mine < 4:
         params["count"], consts["TRANSPOSED"] = size(out), int(turned)
         return "transposed" if turned else "direct", [Want("conv2d", params, lanes=size(out), consts=consts)]
+    if fields_strips.are_used(mine, limits):
+        return fields_strips.convolution(a, out, params, limits)
     if limits.profile.images:
         places, quarters = 8, 4 if mine >= 16 else 2 if mine >= 8 else 1
     else:
@@ -268,10 +275,12 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
     x, params = a["x"], {"eps": a.num("eps")}
     wg = {"WG": limits.profile.workgroup}
     if op.short == "rms_norm":
-        four = x[-1] % 4 == 0
-        rows = size(x[:-1])
+        column = len(a["weight"]) > 1
+        four = x[-1] % 4 == 0 and not column
+        rows, route = size(x[:-1]), "scalar per row" if column else "vec4" if four else "scalar"
         params |= {"rows": rows, "width": x[-1] // 4 if four else x[-1]}
-        return ("vec4" if four else "scalar"), [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
+        wg["PER_ROW"] = int(column)
+        return route, [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
     consts = wg | {"WEIGHT": int("weight" in a), "BIAS": int("bias" in a)}
     if "batch" in op.short:
         params |= {"count": size(x), "channel": size(x[2:]), "channels": x[1]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -37,6 +38,7 @@ from ..formats.vkgraph import OperatorCall, SymInt, Value, ValueList, VkGraph, V
 from ..gpu.known import known_adapters
 from ..ops.limits import Limits
 
+MOST_RUNS = 16  # steps of a method that are listed in order; of longer methods, each kind is counted
 BAR = 36
 SHOWN_LIMITS = 5
 RULE = 120  # columns of the title's rule, at most
@@ -110,9 +112,13 @@ def _method(method: MethodReport) -> RenderableType:
         for i, port in enumerate(ports):
             dynamic = Text(" dynamic", "yellow") if port.dynamic else Text("")
             grid.add_row(Text(f"{label} {i}", "dim"), Text(port.dtype), Text(shape(port)) + dynamic)
-    steps = Text()
-    for i, (name, supported, count) in enumerate(_runs(method)):
-        steps.append(" → " if i else "", "dim")
+    steps, rows = Text(), list(_runs(method))
+    if len(rows) > MOST_RUNS:
+        rows, between = _counted(method), ", "
+    else:
+        between = " → "
+    for i, (name, supported, count) in enumerate(rows):
+        steps.append(between if i else "", "dim")
         steps.append(name, "green" if supported else "red")
         steps.append(f" ×{count}" if count > 1 else "", "dim")
     model = Table.grid(padding=(0, 2))
@@ -148,6 +154,12 @@ def _runs(method: MethodReport) -> Iterable[tuple[str, bool, int]]:
         else:
             rows.append((step.name, step.supported, 1))
     return rows
+
+
+def _counted(method: MethodReport) -> list[tuple[str, bool, int]]:
+    """All delegates as one kind of step, then each CPU kernel with its number of calls, most frequent first."""
+    kinds = Counter((step.name.split(" #")[0], step.supported) for step in method.steps)
+    return [(name, supported, count) for (name, supported), count in kinds.most_common()]
 
 
 def _delegate(delegate: DelegateReport) -> RenderableType:

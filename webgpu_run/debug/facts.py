@@ -14,6 +14,7 @@ from ..shapes import prod
 
 NOT_PARAMETERS = ("scales", "sums", "rotary", "cache", "mask")
 BITS = {"float32": 32, "float16": 16, "float64": 64, "int8": 8, "uint8": 8}
+LEAST_GROUP = 8  # weights that share a scale and a zero point
 ROWS_FIRST = (
     "sdpa_with_kv_cache",
     "custom_sdpa",
@@ -85,8 +86,10 @@ def facts(method: Method) -> ModelFacts:
             span = delegate.constant(use.constant)
             if use.role not in NOT_PARAMETERS:
                 seen.setdefault((id(span.source), span.offset), use)
-    on_cpu = [v for v in _cpu_constants(method) if v.dtype in BITS]
+    constants = [v for v in _cpu_constants(method) if v.dtype in BITS]
+    on_cpu = [v for v in constants if not _is_zero_points(v, constants)]
     weights = Counter(use.kind for use in seen.values() if use.role in ("weight", "table"))
+    weights += Counter(f"{BITS[v.dtype]}-bit" for v in on_cpu if BITS[v.dtype] < 16)  # CPU kernels expand these
     table = next((use for use in seen.values() if use.role == "table"), None)
     return ModelFacts(
         parameters=sum(use.count for use in seen.values()) + sum(prod(v.dims) for v in on_cpu),
@@ -125,10 +128,19 @@ def _cpu_constants(method: Method) -> Iterator[Tensor]:
             yield value
 
 
+def _is_zero_points(v: Tensor, weights: list[Tensor]) -> bool:
+    """Whether an 8-bit constant has one number for each group of an 8-bit weight with the same rows."""
+    rows, columns = v.dims[:2]
+    return BITS[v.dtype] == 8 and any(
+        w.dtype == v.dtype and w.dims[0] == rows and w.dims[1] >= LEAST_GROUP * columns for w in weights
+    )
+
+
 def _attention(graphs: list[VkGraph]) -> Attention | None:
     """From the attention ops; without any, from a softmax over [batch, heads, rows, columns]."""
     known, found = known_ops(), []
-    softmaxes = []
+    softmaxes: list[tuple[int, ...]] = []
+    head_dims: dict[int, int] = {}  # by the number of softmaxes before: columns of the first product that fits the last
     for graph in graphs:
         for call in graph.chain:
             op = known.get(call.name)
@@ -141,8 +153,17 @@ def _attention(graphs: list[VkGraph]) -> Attention | None:
             elif call.name.startswith("aten._softmax"):
                 x = values.get("x")
                 if isinstance(x, VkTensor) and len(x.dims) == 4 and x.dims[1] > 1:
-                    softmaxes.append(x.dims[1])
+                    softmaxes.append(x.dims)
+            elif call.name.startswith("aten.bmm") and softmaxes:
+                a, b = values.get("a"), values.get("b")
+                scores = (prod(softmaxes[-1][:2]), *softmaxes[-1][2:])
+                if isinstance(a, VkTensor) and isinstance(b, VkTensor) and a.dims == scores:
+                    head_dims.setdefault(len(softmaxes), b.dims[-1])
     if found:
         heads, kv_heads, head_dim, context = found[0]
         return Attention(len(found), heads, kv_heads, head_dim, context)
-    return Attention(len(softmaxes), softmaxes[0]) if softmaxes and len(set(softmaxes)) == 1 else None
+    heads_of = {dims[1] for dims in softmaxes}
+    if len(heads_of) != 1:
+        return None
+    same = set(head_dims.values()) if len(head_dims) == len(softmaxes) else set()
+    return Attention(len(softmaxes), heads_of.pop(), head_dim=same.pop() if len(same) == 1 else None)

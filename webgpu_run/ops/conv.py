@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..shapes import Array, Dims, ceil_div, prod
+from . import strips
 from .limits import Limits
 from .plan import Plan, Step, fold, need
 from .spec import Args, Case, Packed, op
@@ -91,6 +92,14 @@ def block(a: Args, limits: Limits) -> tuple[int, int]:
     return 4, 2 if 8 <= channels < 256 else 1
 
 
+def is_strips(a: Args, limits: Limits) -> bool:
+    """Whether the weight is packed as strips of output channels."""
+    w, groups = a["w"], a.int("groups")
+    if a.attrs.get("transposed") or a.attrs.get("computed"):
+        return False
+    return strips.fits(w[0] // groups, prod(w[1:]), groups, limits)
+
+
 def pack(a: Args, constants: Mapping[str, Array], limits: Limits) -> Mapping[str, Packed]:
     """Weights as conv2d_block.wgsl reads them; whole blocks, padded with zeros."""
     by, groups = 4 * block(a, limits)[1], a.int("groups")
@@ -98,6 +107,8 @@ def pack(a: Args, constants: Mapping[str, Array], limits: Limits) -> Mapping[str
         return {}
     w = constants["w"].astype(np.float32)
     w = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
+    if is_strips(a, limits):
+        return {"w": strips.pack(w.swapaxes(2, 3).reshape(groups, w.shape[1], -1), limits)}
     w = np.pad(w, ((0, 0), (0, -w.shape[1] % by), (0, 0), (0, 0)))
     w = w.reshape(groups * w.shape[1] // by, by, *w.shape[2:])
     return {"w": Packed(np.ascontiguousarray(w.transpose(0, 2, 3, 1)))}
@@ -122,6 +133,9 @@ _CASES = (
     _case((1, 4, 11), (4, 1, 5), ((1, 4, 6),), groups=4, bias=False),
     _case((2, 5, 6, 7), (22, 5, 3, 3), ((1, 5, 3, 4),), padding=(1, 1)),
     _case((1, 4, 5, 5), (20, 2, 1, 1), groups=2, bias=False),
+    _case((2, 6, 5, 7), (84, 3, 3, 2), ((1, 6, 3, 4), (2, 6, 3, 2)), groups=2, padding=(1, 0), stride=(2, 1)),
+    _case((2, 5, 4, 3), (130, 5, 2, 2), ((1, 5, 2, 3),)),
+    _case((1, 4, 4, 3), (17, 4, 3, 3), ((1, 4, 3, 3),)),
     _case((2, 3, 7, 9), (5, 3, 2, 3), ((1, 3, 4, 9),), stride=(1, 2), padding=(1, 0), dilation=(2, 1)),
     _case(
         (1, 4, 3, 5),
@@ -203,6 +217,8 @@ def convolution(a: Args, limits: Limits) -> Plan:
         grid = fold(ceil_div(count, WG), limits, f"{count} outputs")
         step = Step("conv2d", (("count", count), *params), grid, consts, rename=rename, work=work)
         return Plan((out,), (step,), "transposed" if turned else "direct")
+    if is_strips(a, limits):
+        return Plan((out,), (strips.convolution(out, groups, params, bias, work, limits),), "strips")
     per_image = ceil_div(oh * ow, places)
     wg = min(WG, max(8, 1 << (out[0] * per_image - 1).bit_length()))
     per_block = ceil_div(out[0] * per_image, wg)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..shapes import Array, Dims, broadcast, broadcast_strides, ceil_div, prod, rows_of
+from . import strips
 from .limits import Limits
 from .plan import Plan, Step, Window, fold, need, row_parts
-from .spec import Args, Case, op
+from .spec import Args, Case, Packed, op
 
 WG = 64
 
@@ -24,13 +25,25 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     return [out + t["bias"].astype(np.float64) if "bias" in a else out]
 
 
+def is_strips(a: Args, limits: Limits) -> bool:
+    """Whether the weight is packed as strips; one that the graph computes can't be packed."""
+    return not a.attrs.get("computed") and strips.fits(a["w"][0], a["w"][1], 1, limits)
+
+
+def pack(a: Args, constants: Mapping[str, Array], limits: Limits) -> Mapping[str, Packed]:
+    return {"w": strips.pack(constants["w"][None], limits)} if is_strips(a, limits) else {}
+
+
 @op(
     "aten.linear.default",
     "x w:weight bias?:bias -> out",
     reference=reference,
+    pack=pack,
     cases=(
         Case({"x": (1, 23, 32), "w": (20, 32)}, live=({"x": (1, 1, 32)}, {"x": (1, 6, 32)}), tol=1e-5),
         Case({"x": (13, 63), "w": (29, 63), "bias": (29,)}, live=({"x": (1, 63)},), tol=1e-5),
+        Case({"x": (2, 9, 40), "w": (70, 40), "bias": (70,)}, live=({"x": (1, 3, 40)},), tol=1e-5),
+        Case({"x": (6, 20), "w": (9, 20)}, live=({"x": (1, 20)},), tol=1e-5),
     ),
 )
 def linear(a: Args, limits: Limits) -> Plan:
@@ -42,6 +55,9 @@ def linear(a: Args, limits: Limits) -> Plan:
     out = (*x[:-1], n)
     if not m:
         return Plan((out,), (), "empty")
+    if is_strips(a, limits):
+        step = strips.linear(m, n, k, rows_per_lane(m, limits), int("bias" in a), limits)
+        return Plan((out,), (step,), "gemv strips" if m == 1 else "gemm strips")
     vec4 = k % 4 == 0
     rows, across = rows_per_lane(m, limits), 4 if limits.profile.images else 1
     steps = []
@@ -64,7 +80,10 @@ def linear(a: Args, limits: Limits) -> Plan:
     "aten.bmm.default",
     "a b -> out",
     reference=lambda a, t: [t["a"].astype(np.float64) @ t["b"].astype(np.float64)],
-    cases=(Case({"a": (3, 5, 7), "b": (3, 7, 11)}, live=({"a": (3, 1, 7)},)),),
+    cases=(
+        Case({"a": (3, 5, 7), "b": (3, 7, 11)}, live=({"a": (3, 1, 7)},)),
+        Case({"a": (2, 10, 16), "b": (2, 16, 36)}, live=({"a": (2, 9, 8), "b": (2, 8, 36)},)),
+    ),
 )
 @op(
     "aten.mm.default",
@@ -84,15 +103,18 @@ def _product(x: Dims, y: Dims, limits: Limits, **added: float) -> Plan:
     count, batches = prod(out), prod(x[:-2])
     if not count:
         return Plan((out,), (), "empty")
-    rows = rows_per_lane(m, limits)
+    rows, what = rows_per_lane(m, limits), f"{count} outputs"
     uniforms = {"row": 0, "col": 0, "beta": 0.0, "alpha": 1.0} | added
-    step = Step(
-        "matmul",
-        (("batches", batches), ("m", m), ("n", n), ("k", k), *uniforms.items()),
-        fold(ceil_div(batches * ceil_div(m, rows) * ceil_div(n, 4), WG), limits, f"{count} outputs"),
-        (("WG", WG), ("ROWS", rows), ("ADDED", int(bool(added))), ("VEC", int(n % 4 == 0))),
-        work=(4 * (prod(x) + prod(y) + count), 2 * count * k),
-    )
+    params = (("batches", batches), ("m", m), ("n", n), ("k", k), *uniforms.items())
+    consts = (("ROWS", rows), ("ADDED", int(bool(added))), ("VEC", int(n % 4 == 0)))
+    work = (4 * (prod(x) + prod(y) + count), 2 * count * k)
+    blocks = batches * ceil_div(m, rows)
+    if limits.profile.shuffle:
+        grid = fold(blocks * ceil_div(n, strips.COLUMNS), limits, what)
+        step = Step("matmul_strips", params, grid, (*consts, ("EDGE", int(k % 8 > 0))), work=work)
+        return Plan((out,), (step,), "strips")
+    grid = fold(ceil_div(blocks * ceil_div(n, 4), WG), limits, what)
+    step = Step("matmul", params, grid, (("WG", WG), *consts), work=work)
     return Plan((out,), (step,), "blocks")
 
 

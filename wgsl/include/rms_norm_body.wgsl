@@ -1,5 +1,7 @@
 // RMS norm with one workgroup per row. Lanes stride over its params.width elements of type V, then reduce in workgroup
 // memory. The file that includes this one has V, its number of components (LANES) and their `sum`.
+const PER_ROW: u32 = 0;  // plan: 1 if the weight has one element per row, with V = f32
+
 struct Params { rows: u32, width: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -26,6 +28,7 @@ fn run(row: u32, lane: u32) {
   }
   let scale = inverseSqrt(part[0] / f32(LANES * params.width) + params.eps);
   for (var i = lane; i < params.width; i += WG) {
-    t_out[base + i] = t_x[base + i] * scale * t_weight[i];
+    t_out[base + i] = t_x[base + i] * scale * t_weight[i];  // if PER_ROW == 0
+    // if PER_ROW: t_out[base + i] = t_x[base + i] * scale * t_weight[row];
   }
 }

@@ -97,4 +97,7 @@ def fuse_norm(g: Rewrite, limits: Limits) -> None:
     """linear(rms_norm(x)): the linear scales its rows itself."""
     for match in matches(g, _normed):
         norm, linear = match[_norm], match[_normed]
+        weight = g.tensor(norm["weight"])
+        if weight is None or len(weight.dims) != 1:  # the factor of each row is no weight of columns
+            continue
         match.replace(linear.op, **linear.but(x=norm["x"], norm=norm["weight"], eps=norm["eps"]))
