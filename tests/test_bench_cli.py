@@ -39,7 +39,7 @@ QUICK = (MODEL, "-p", "1,8", "-n", "3", "-d", "0,16", "-r", "3", "-w", "1", "--n
 TESTS = ["pp1", "pp8", "tg3", "pp1 @ d16", "pp8 @ d16", "tg3 @ d16"]
 GROUP = pytest.mark.xdist_group("bench")  # so that the run they share is made once
 COLUMNS = (
-    "model size params device test t/s 95% median ms p90 ms max ms step ms ttft ms compile ms host ms GPU ms "
+    "model size params device test t/s 95% median ms p90 ms max ms burst step ms ttft ms compile ms host ms GPU ms "
     "attn ms GPU mem peak mem"
 )
 
