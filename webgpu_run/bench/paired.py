@@ -17,7 +17,9 @@ from ..shapes import Array
 
 PROCESSES = 0.02  # processes that run the same code differ by this much, so a smaller difference is not called one
 Z99 = 2.576  # standard deviations of a 99% interval
-SURE = 4.0  # of an interval that may end the rounds early; with many looks, chance still exceeds it once in 500 runs
+# Standard errors beyond 2 % at which the rounds may end early. With many looks, chance exceeds them once in 500 runs:
+# a calculation that assumes independent calls, which those of a busy machine are not.
+SURE = 4.0
 WIDEST = math.log(2.0)  # an interval that reaches further than a factor of two says nothing
 
 
@@ -86,8 +88,8 @@ def target(margin: float) -> float:
 def is_settled(a: Sequence[float], b: Sequence[float], margin: float) -> bool:
     """Whether these pairs are enough.
 
-    That is so if the interval is narrow, wherever it lies, so that looking often makes no verdict more likely; or if
-    the difference is so large that no number of looks explains it.
+    That is so if the interval is narrow, wherever it lies, so that looking often should favour no verdict; or if the
+    difference is so large that looking often hardly explains it.
     """
     return Paired.of(a, b).is_narrow(margin) or Paired.of(a, b, SURE).is_beyond(PROCESSES)
 
