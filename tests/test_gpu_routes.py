@@ -51,7 +51,9 @@ TILES = {
         attention._case(90, 100, 6, 6, 8, 3, 1, 40),  # so many rows that the context stays whole
         attention._case(43, 300, 9, 3, 64, 250, 12, 11, 10, halves=True),  # of 9 tiles, the last has a query
     ),
-    "wr.attention_q4gsw": (attention_q4gsw._case(70, 64, 4, 2, 32, 300, 230, 1, 33, 16),),
+    "wr.attention_q4gsw": (
+        dataclasses.replace(attention_q4gsw._case(70, 64, 4, 2, 32, 300, 230, 1, 33, 16), tol=1e-4),
+    ),
     "sdpa_with_kv_cache.default": (
         sdpa._case(40, 170, 10, 2, 32, 130, 1, 7, 13),
         sdpa._case(33, 40, 2, 2, 96, 7),

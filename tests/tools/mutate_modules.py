@@ -118,8 +118,8 @@ MUTANTS = (
     # resources
     Mutant(
         "layers of a cache past the first are never bound",
-        f"{GPU}/executor.py",
-        "Executor._layers_to_bind",
+        f"{GPU}/commands.py",
+        "CommandStream._layers_to_bind",
         "return 1",
         "tests/test_reached.py",
     ),

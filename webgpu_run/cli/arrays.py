@@ -153,11 +153,11 @@ def read_picture(path: str, spec: Tensor, settings: PictureSettings) -> Array:
     if size != picture.size:
         picture = picture.resize(size, Image.Resampling.BILINEAR)
     pixels: Any = np.asarray(picture).reshape(size[1], size[0], channels)
-    if spec.dtype.startswith("float"):
+    if spec.array_dtype.startswith("float"):
         pixels = (pixels / np.float32(255) - _per_channel(settings.mean, channels)) / _per_channel(
             settings.std, channels
         )
-    result: Array = (pixels.transpose(2, 0, 1) if is_first else pixels).astype(spec.dtype)
+    result: Array = (pixels.transpose(2, 0, 1) if is_first else pixels).astype(spec.array_dtype)
     return result[None] if len(spec.dims) == 4 else result
 
 

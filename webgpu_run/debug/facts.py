@@ -13,7 +13,7 @@ from ..runtime.support import known_ops
 from ..shapes import prod
 
 NOT_PARAMETERS = ("scales", "sums", "rotary", "cache", "mask")
-BITS = {"float32": 32, "float16": 16, "float64": 64, "int8": 8, "uint8": 8}
+BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float64": 64, "int8": 8, "uint8": 8}
 LEAST_GROUP = 8  # weights that share a scale and a zero point
 ROWS_FIRST = (
     "sdpa_with_kv_cache",

@@ -39,6 +39,11 @@ class Tensor:
     name: str = ""  # the fully qualified name, if the exporter kept it
 
     @property
+    def array_dtype(self) -> str:
+        """The dtype of numpy arrays that hold the tensor. Arrays of bfloat16, which numpy lacks, are float32."""
+        return "float32" if self.dtype == "bfloat16" else self.dtype
+
+    @property
     def constant(self) -> bool:
         """True if the tensor has bytes in the file and no instruction can write to it."""
         return self.data is not None and self.allocation is None

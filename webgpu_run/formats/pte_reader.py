@@ -323,6 +323,8 @@ class _Plan:
                 if binding is None:
                     takes = f"{len(graph.input_ids)} inputs and {len(graph.output_ids)} outputs"
                     what = f"{len(args)} arguments for a delegate of {takes}"
+                    if len(args) > len(graph.input_ids) + len(graph.output_ids):
+                        what += "; types and dims do not tell which are unread inputs or repeated outputs"
                     raise self._error(what, table, *where, "args", kind=GraphError)
                 args = binding.args
                 if binding.output_ids != graph.output_ids:

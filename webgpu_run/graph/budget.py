@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import ShapeError
-from ..ops import wgsl
+from ..ops import strips, wgsl
 from ..ops.limits import Limits
 from ..ops.plan import Step
 from ..ops.spec import Resource
@@ -55,13 +55,18 @@ def needed(engine: Engine, limits: Limits) -> Mapping[str, int]:
     weights: dict[Hashable, int] = {}
     scratch: list[tuple[str, Resource]] = []
     caches = 0
-    for node in graph.nodes:
+    for node, plan in zip(graph.nodes, engine.plans, strict=True):
+        # Strips of floats are a copy: an embedding that shares the weight reads it from a buffer.
+        is_copy = any(step.kernel in strips.KERNELS for step in plan.steps)
         for name, v in node.tensors.items():
             tensor = graph.tensors[graph.tensors[v].root]
             if tensor.constant < 0 or tensor.mutable or node.op.param(name).role == "cache":
                 continue  # an activation, or a cache: its constant in the file only gives its dims
             key, width = _stored(graph, node, name), ITEMSIZE[tensor.dtype] if node.op.pack else 4
-            weights[key] = max(weights.get(key, 0), prod(tensor.max_dims) * width)
+            nbytes = prod(tensor.max_dims) * width
+            if is_copy and node.op.param(name).role == "weight":
+                key, nbytes = (key, "strips"), strips.nbytes(tensor.max_dims, int(node.attrs.get("groups", 1)), limits)
+            weights[key] = max(weights.get(key, 0), nbytes)
         owned: Mapping[str, Resource] = {}
         if node.op.resources:
             with graph_errors(f"{node.op.name} (node {node.index})"):

@@ -14,6 +14,7 @@ from .limits import Limits
 from .plan import Step, fold
 from .spec import Packed
 
+KERNELS = ("linear_strips", "conv2d_strips")  # those that read a packed weight
 LANES, COLUMNS = 8, 32
 LEAST = 16  # columns for which a strip, most of which would be zeros otherwise, is faster than other layouts
 
@@ -23,10 +24,20 @@ def texture_width(limits: Limits) -> int:
     return 1 << (limits.max_texture.bit_length() - 1)
 
 
+def _texels(columns: int, k: int, groups: int) -> int:
+    return groups * ceil_div(columns, COLUMNS) * align(k, 8) * LANES
+
+
 def fits(columns: int, k: int, groups: int, limits: Limits) -> bool:
     """Whether weights of `groups` groups, each with these columns and k, become strips."""
-    texels = groups * ceil_div(columns, COLUMNS) * align(k, 8) * LANES
-    return limits.profile.shuffle and columns >= LEAST and texels <= texture_width(limits) * limits.max_texture
+    most = texture_width(limits) * limits.max_texture
+    return limits.profile.shuffle and columns >= LEAST and _texels(columns, k, groups) <= most
+
+
+def nbytes(w: Dims, groups: int, limits: Limits) -> int:
+    """Bytes of the texture of a weight: of a linear [columns, k], or of a convolution [columns, k, height, width]."""
+    texels = _texels(w[0] // groups, prod(w[1:]), groups)
+    return 16 * align(texels, min(texels, texture_width(limits)))
 
 
 def pack(w: Array, limits: Limits) -> Packed:

@@ -14,7 +14,7 @@ from .cpu_table import Ints, axes, kernel, widened
 
 def _wide(x: Array, out: Tensor) -> Array:
     """The elements in the dtype in which they are summed."""
-    return x.astype(np.float64 if out.dtype.startswith("float") else out.dtype)
+    return x.astype(np.float64 if out.array_dtype.startswith("float") else out.dtype)
 
 
 kernel("amax.out")(lambda x, dims, keep: np.max(x, axes(x, dims), keepdims=keep))

@@ -16,7 +16,7 @@ from ..errors import GraphError, RunError, ShapeError, UnsupportedError
 from ..formats import pte
 from ..formats.vkgraph import BoolList, DoubleList, IntList
 from ..shapes import Array, prod
-from . import cpu
+from . import bfloat16, cpu
 
 # A call may take this many steps: instructions, and items of the lists that they read. So may the check before it.
 MAX_STEPS = 250_000
@@ -113,7 +113,7 @@ class Interpreter:
         if not isinstance(spec, pte.Tensor):
             return result
         with np.errstate(all="ignore"):
-            array: Array = np.asarray(result).astype(spec.dtype, copy=False)
+            array = bfloat16.stored(result, spec.dtype)
         fits = array.ndim == len(spec.dims) and all(n <= m for n, m in zip(array.shape, spec.dims, strict=True))
         if not fits:
             raise ShapeError(f"{what}: the result has dims {list(array.shape)}, value {v} holds {list(spec.dims)}")
@@ -216,7 +216,7 @@ class Interpreter:
             value = self.method.values[v]
             if isinstance(value, pte.Tensor):
                 try:
-                    np.dtype(value.dtype)
+                    np.dtype(value.array_dtype)
                 except TypeError:
                     what = f"{name}: value {v} is a {value.dtype} tensor, which no kernel takes"
                     raise UnsupportedError(what) from None
@@ -239,8 +239,9 @@ def _is_stored(value: pte.EValue, is_written: bool) -> bool:
 def _seen_as(view: pte.Tensor, base: pte.EValue, held: Array) -> Array:
     """The memory of a tensor, with the dims of a view of it. The exporter writes no step for such a view."""
     order, inner = _order(view), _order(base)
-    if np.dtype(view.dtype) != held.dtype or held.size != prod(view.dims):
-        what = f"{held.dtype} {list(held.shape)}"
+    held_as = "bfloat16" if isinstance(base, pte.Tensor) and base.dtype == "bfloat16" else str(held.dtype)
+    if view.dtype != held_as or held.size != prod(view.dims):
+        what = f"{held_as} {list(held.shape)}"
         raise GraphError(f"a tensor of {view.dtype} {list(view.dims)} is placed in the memory of {what}")
     memory = held.transpose(inner).reshape([view.dims[d] for d in order])
     return memory.transpose(np.argsort(order)) if order else memory
@@ -249,9 +250,11 @@ def _seen_as(view: pte.Tensor, base: pte.EValue, held: Array) -> Array:
 def _initial(tensor: pte.Tensor) -> Array:
     """What the file says a tensor holds before anything is written to it."""
     if tensor.data is None:
-        return np.zeros(tensor.dims, tensor.dtype)
-    order = _order(tensor)
-    stored = np.frombuffer(tensor.data.read(), tensor.dtype).reshape([tensor.dims[d] for d in order])
+        return np.zeros(tensor.dims, tensor.array_dtype)
+    order, data = _order(tensor), tensor.data.read()
+    is_short = tensor.dtype == "bfloat16"
+    stored = bfloat16.from_bits(np.frombuffer(data, "<u2")) if is_short else np.frombuffer(data, tensor.dtype)
+    stored = stored.reshape([tensor.dims[d] for d in order])
     return stored.transpose(np.argsort(order)) if order else stored
 
 

@@ -26,6 +26,7 @@ from ..ops.choice import GREEDY
 from ..ops.limits import Limits
 from ..ops.plan import TURNS
 from ..shapes import Array, Dims
+from .bfloat16 import stored
 from .interpreter import Interpreter
 from .runner import Runner
 from .support import check_method, notes
@@ -252,7 +253,8 @@ class Model:
                 out.append(given)
                 continue
             array = np.asarray(given)
-            if array.dtype != spec.dtype and array.dtype.kind not in ("fiu" if spec.dtype.startswith("f") else "iub"):
+            kinds = "fiu" if spec.array_dtype.startswith("f") else "iub"
+            if array.dtype != spec.array_dtype and array.dtype.kind not in kinds:
                 raise ShapeError(f"input {i} is {array.dtype}, {self.method.name} takes {spec.dtype}")
             if array.shape != spec.dims:
                 self._check_dims(i, array.shape, spec)
@@ -263,7 +265,7 @@ class Model:
                     raise ShapeError(f"input {i} has {bad}, the table that it picks from has {rows} rows")
                 if most > 2**31 - 1 or least < -(2**31):
                     raise ShapeError(f"input {i} has a value that does not fit 32 bits")
-            out.append(array.astype(spec.dtype, copy=False) if isinstance(value, pte.Tensor) else array.item())
+            out.append(stored(array, spec.dtype) if isinstance(value, pte.Tensor) else array.item())
         return out
 
     def _check_dims(self, i: int, dims: Dims, spec: pte.Tensor) -> None:
