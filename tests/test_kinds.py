@@ -13,13 +13,14 @@ from webgpu_run.errors import FormatError
 from webgpu_run.formats import pte, pte_writer
 from webgpu_run.formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from webgpu_run.formats.vkgraph_writer import program_of
+from webgpu_run.gpu.callstats import CallStats
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops.limits import GPU, PLAIN, Limits
 from webgpu_run.runtime.model import Model
 from webgpu_run.runtime.open import load
 from webgpu_run.shapes import Array
 
-from helpers.graphs import with_limits
+from helpers.graphs import Builder, with_limits
 from helpers.kinds import FIXTURES, KINDS, ROUNDED, golden, measure, open_kind
 
 
@@ -188,3 +189,12 @@ def test_a_weight_past_the_binding_limit_comes_in_parts(device: Device) -> None:
     assert route.endswith("parts")
     assert np.allclose(got, rows @ TABLE.T, rtol=0, atol=1e-5)
     assert Model(program, device).runners[0].engine.plans[0].route == "gemm strips"
+
+
+def test_a_linear_without_inputs_returns_its_bias(device: Device) -> None:
+    builder = Builder(device.limits)
+    bias = np.arange(20, dtype=np.float32)
+    w, b = builder.constant(np.zeros((20, 0), np.float32)), builder.constant(bias)
+    builder.output(builder.call("aten.linear.default", builder.input((2, 0)), w, b, out=(2, 20)))
+    (got,) = builder.runner(device).call([np.zeros((2, 0), np.float32)], CallStats())
+    assert np.array_equal(got, np.stack([bias, bias]))

@@ -159,7 +159,9 @@ class Device:
 
     def write(self, buffer: Any, data: Array | bytes | memoryview, offset: int = 0) -> None:
         """Copy bytes into a buffer, padded to a multiple of 4; every buffer has room for the padding."""
-        view = np.ascontiguousarray(data).data.cast("B") if isinstance(data, np.ndarray) else memoryview(data)
+        if isinstance(data, np.ndarray):
+            data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+        view = memoryview(data)
         if not view.nbytes:
             return
         with self._errors("upload"):

@@ -6,19 +6,18 @@ reply ends, the next prompt takes its place.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from ..errors import RunError, ShapeError, UnsupportedError, UsageError
+from ..errors import RunError, ShapeError, UnsupportedError
 from ..graph.host_memory import available
 from ..ops.choice import GREEDY
 from ..runtime.batch import Batch, Row
 from ..shapes import Array
-from .language_model import LLM, MAX_NEW_TOKENS, make_sampler
+from .language_model import LLM
 from .many import LEAST_SHARED, Completion, Job
+from .options import Options
 from .session import Stopped
 from .tokenizer import StopStrings, TextStream
 
@@ -38,15 +37,10 @@ class _Sequence:
     """One prompt and its reply."""
 
     def __init__(self, llm: LLM, job: Job) -> None:
-        options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "stop": (), "ignore_eos": False, **job.options}
-        limit, stop = options.pop("max_new_tokens"), options.pop("stop")
-        self.eos = frozenset[int]() if options.pop("ignore_eos") else llm.eos_ids()
-        self.sampler = make_sampler(**options)
-        if limit is not None and limit < 1 and limit != -1:
-            raise UsageError(f"max_new_tokens is {limit}, expected at least 1, or -1 for no limit")
+        options = Options(**job.options)
+        self.eos = frozenset[int]() if options.ignore_eos else llm.eos_ids()
+        self.sampler, self.limit, self.stops = options.sampler(), options.limit(), StopStrings(options.stops())
         self.job, self.prompt = job, list(job.ids)
-        self.limit = sys.maxsize if limit is None or limit == -1 else limit
-        self.stops = StopStrings((stop,) if isinstance(stop, str) else stop)
         self.stream = TextStream(llm.tokenizer.decode) if llm.has_tokenizer else None
         self.slot = -1
         self.beginning: _Beginning | None = None

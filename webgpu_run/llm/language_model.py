@@ -24,9 +24,7 @@ from ..runtime.open import open_model, open_program
 from . import prompt_cache
 from . import tokenizer as tokenizers
 from .lookup import MOST_ROWS
-from .options import MAX_NEW_TOKENS as MAX_NEW_TOKENS
 from .options import Options, ReplyOptions, takes_reply_options
-from .options import make_sampler as make_sampler
 from .reply import Reply
 from .sampling import random_seed
 from .session import ContextFullError, Interface, Session, TokenStream

@@ -31,7 +31,7 @@ def _texels(columns: int, k: int, groups: int) -> int:
 def fits(columns: int, k: int, groups: int, limits: Limits) -> bool:
     """Whether weights of `groups` groups, each with these columns and k, become strips."""
     most = texture_width(limits) * limits.max_texture
-    return limits.profile.shuffle and columns >= LEAST and _texels(columns, k, groups) <= most
+    return limits.profile.shuffle and columns >= LEAST and 0 < _texels(columns, k, groups) <= most
 
 
 def nbytes(w: Dims, groups: int, limits: Limits) -> int:
