@@ -105,6 +105,56 @@ def test_a_row_does_not_depend_on_other_rows_in_any_bit(name: str, device: Devic
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("name", ["tiny_dyn", "tiny_qwen25", "tiny_qwen3", "tiny_8da4w", "bundled"])
+def test_a_row_has_the_bits_of_a_single_run(name: str, device: Device) -> None:
+    """On software adapters, if the caches are textures: prefilled at once, token by token, or in a batch."""
+    path = bundled_model() if name == "bundled" else FIXTURES / f"{name}.pte"
+    assert path
+    model = Model(pte.load(path), device)
+    batch, text = Batch(model, 3), [*PROMPT, *PROMPT[::-1]]
+    whole = model.run([np.array([text]), np.array([0])])[0].reshape(-1)
+    model.reset()
+    for i, token in enumerate(text):
+        one = model.run([np.array([[token]]), np.array([i])])[0].reshape(-1)
+    many = logits_of(batch, [Row(t, 1, i, words=GREEDY if i == len(text) - 1 else None) for i, t in enumerate(text)])
+    assert whole[-many.size :].tobytes() == one[-many.size :].tobytes() == many.tobytes()
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("profile", [SOFTWARE, GPU, PLAIN], ids=lambda p: p.name)
+def test_steps_that_share_a_submission_are_those_of_single_calls(profile: Any, drawn: bool, device: Device) -> None:
+    machine = with_limits(device, profile=profile) if profile != device.limits.profile else device
+    model = Model(pte.load(FIXTURES / "tiny_dyn.pte"), machine)
+    sampler = Sampler(1.2, top_k=40, seed=3)
+    words = [[sampler.words(k) if drawn else GREEDY, GREEDY, sampler.words(9 * k)][: 2 + drawn] for k in range(6)]
+    rows = [Row(PROMPT[s], s, s) for s in range(2 + drawn)]
+    one, together = Batch(model, 3), Batch(model, 3)
+    tokens, want = [row.token for row in rows], []
+    for k, step in enumerate(words):
+        given = zip(rows, tokens, step, strict=True)
+        tokens = one.run([replace(r, token=t, position=r.position + k, words=w) for r, t, w in given])[0]
+        want.append(tokens)
+    first, stats = together.decode(rows, words[:4])
+    last = [replace(r, token=t, position=r.position + 4) for r, t in zip(rows, first[-1], strict=True)]
+    assert first + together.decode(last, words[4:])[0] == want
+    assert stats.read_bytes == 4 * 4 * max(2, len(rows))
+    after = [replace(r, token=7, position=r.position + 6, words=GREEDY) for r in rows]
+    assert logits_of(one, after).tobytes() == logits_of(together, after).tobytes()
+
+
+def test_steps_share_a_submission_while_it_is_short(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch(Model(pte.load(FIXTURES / "tiny_dyn.pte"), device), 2)
+    assert batch.together(9) == 1  # the first step may compile
+    batch.decode([Row(5, 0, 0), Row(6, 1, 0)], [[GREEDY] * 2])
+    for step_ns, left, count in ((1, 99, 16), (1, 3, 3), (40_000_000, 99, 2), (10**9, 99, 1)):
+        monkeypatch.setattr(batch, "_step_ns", step_ns)
+        assert batch.together(left) == count
+    plans = list(batch.engine.plans)
+    with pytest.raises(ShapeError, match="position 128"):
+        batch.decode([Row(5, 0, 125), Row(6, 1, 0)], [[GREEDY] * 2] * 4)
+    assert batch.engine.plans == plans
+
+
 def test_a_shared_beginning_is_read_where_it_is(device: Device) -> None:
     batch = Batch(Model(pte.load(FIXTURES / "tiny_dyn.pte"), device), 3)
     text = PROMPT[:9]
@@ -132,7 +182,7 @@ def batch_inputs(rng: np.random.Generator) -> list[Array]:
 
 @pytest.mark.parametrize("profile", [SOFTWARE, GPU, PLAIN], ids=lambda p: p.name)
 def test_plans_of_any_batch_in_any_order_are_fresh_ones(profile: Any) -> None:
-    limits = Limits(subgroups=profile is SOFTWARE, software=profile is not GPU, profile=profile, steady=True)
+    limits = Limits(subgroups=profile is SOFTWARE, software=profile is not GPU, profile=profile)
     engine = planned_batch(pte.load(FIXTURES / "tiny_dyn.pte").method(None).delegates[0], limits, 5, 64)
     rng = np.random.default_rng(1)
     for _ in range(150):
@@ -254,6 +304,21 @@ def test_a_shared_beginning_is_run_once(llm: LLM, monkeypatch: pytest.MonkeyPatc
     assert [c.ids for c in many] == [c.ids for c in llm.generate_many(rows, parallel=1)]
 
 
+def test_no_step_is_run_beyond_the_length_of_a_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, decode = list[int](), Batch.decode
+    monkeypatch.setattr(Batch, "together", lambda self, left: min(left, 4))
+    monkeypatch.setattr(
+        Batch, "decode", lambda self, rows, words: steps.append(len(words)) or decode(self, rows, words)
+    )
+    rows = [{"ids": [5 + i], "max_new_tokens": n} for i, n in enumerate((7, 12, 3))]
+    many = list(llm.generate_many(rows, parallel=3, ignore_eos=True))
+    assert [len(c.ids) for c in many] == [7, 12, 3]
+    assert steps == [2, 4, 4, 1]
+    with_penalty = [{**row, "repeat_penalty": 1.1} for row in rows]  # its words need the tokens before
+    list(llm.generate_many(with_penalty, parallel=3, ignore_eos=True))
+    assert steps == [2, 4, 4, 1]
+
+
 def test_a_nan_ends_one_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Batch.run
 
@@ -345,5 +410,5 @@ def test_the_benchmark(llm: LLM) -> None:
     assert four["phase"] == "batch"
     assert four["mean"] == pytest.approx(4 * four["per_sequence"], rel=1e-4)
     assert four["mean"] == pytest.approx(12 / four["wall_ms"][0] * 1e3, rel=1e-3)
-    assert {op["kernel"] for op in four["ops"]} >= {"sdpa_batch_texture", "pick_rows"}
+    assert {op["kernel"] for op in four["ops"]} >= {"sdpa_texture", "pick_rows"}
     assert four["gpu_bytes"] > rows["tg3 b1"]["gpu_bytes"]

@@ -3,16 +3,20 @@
 // largest. Where top-k, top-p or the draw ends in a bin, that bin's logits are listed, and a search over the next 8 bits
 // at a time, of the distance and then of the id, leaves one logit.
 // include: logit_weight
+// include: slots
 struct Params { rows: u32, count: u32, words: u32 }
 struct Best { key: u32, index: u32 }
 struct Narrowed { before: Sum, at: u32 }
 struct Place { id: u32, upto: Sum }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> t_x: array<f32>;
-@group(0) @binding(2) var<storage, read> t_how: array<u32>;
-@group(0) @binding(3) var<storage, read_write> t_list: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, read_write> t_out: array<i32>;
+@group(0) @binding(2) var<storage, read> t_x: array<f32>;
+@group(0) @binding(3) var<storage, read> t_words: array<u32>;
+@group(0) @binding(4) var<storage, read_write> t_list: array<vec2<u32>>;
+@group(0) @binding(5) var<storage, read_write> t_out: array<i32>;
+@group(0) @binding(6) var<storage, read_write> t_ids: array<i32>;  // if IDS
+
+const IDS: u32 = 1;  // plan: 1 if the tokens of the next turn are set
 
 const FAR: u32 = 16777215u;
 const BINS: u32 = 256u;
@@ -112,11 +116,17 @@ fn find(goal: Sum, counted: bool, first: u32, top: f32, scale: f32, lane: u32) -
   return Place(key.y, plus(found.before, Sum(1u, weight_of(key.x), 0u)));
 }
 
+// Stores the chosen id: for the host, in the place of this turn, and as the row's token of the next turn.
+fn store(row: u32, id: i32) {
+  t_out[slot(TURN) * params.rows + row] = id;
+  t_ids[row] = id;  // if IDS
+}
+
 // include: row_grid
 fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }
   let first = row * params.count;
-  let how = row * params.words;
+  let words = row * params.words;
   var own = Best(0u, 0xffffffffu);
   for (var i = lane; i < params.count; i += WG) {
     let key = ordered(t_x[first + i]);
@@ -134,15 +144,15 @@ fn run(row: u32, lane: u32) {
   }
   let largest = workgroupUniformLoad(&best[0]);
   let is_finite = largest.key > NEVER && largest.key < 0xff800000u;
-  let top_k = t_how[how + 2u];
+  let top_k = t_words[words + 2u];
   if (top_k == 0u || !is_finite) {
-    if (lane == 0u) { t_out[row] = select(NOTHING, i32(largest.index), is_finite); }
+    if (lane == 0u) { store(row, select(NOTHING, i32(largest.index), is_finite)); }
     return;
   }
   let top = value_of(largest.key);
-  let scale = bitcast<f32>(t_how[how]);
-  let last = t_how[how + 1u];
-  let top_p = t_how[how + 3u];
+  let scale = bitcast<f32>(t_words[words]);
+  let last = t_words[words + 1u];
+  let top_p = t_words[words + 3u];
   clear(lane);
   for (var i = lane; i < params.count; i += WG) {
     let t = steps_of(t_x[first + i], top, scale);
@@ -171,6 +181,6 @@ fn run(row: u32, lane: u32) {
     let kept = plus(before_bin(last >> 16u), bin(0u));
     if (less(kept, left)) { left = kept; }
   }
-  let drawn = find(reach_draw(left, t_how[how + 4u]), false, first, top, scale, lane);
-  if (lane == 0u) { t_out[row] = i32(drawn.id); }
+  let drawn = find(reach_draw(left, t_words[words + 4u]), false, first, top, scale, lane);
+  if (lane == 0u) { store(row, i32(drawn.id)); }
 }

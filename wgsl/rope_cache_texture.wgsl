@@ -1,8 +1,8 @@
 // Rotates queries into scratch and keys into their cache, and copies values into theirs: four elements of a head per lane.
-// Rotary pairs are (2i, 2i+1), or with HALVES (i, i + width/2). The tables' rows start at the live position if ABSOLUTE.
+// Rotary pairs are (2i, 2i+1), or with HALVES (i, i + width/2). The tables are read at the live position if ABSOLUTE.
 // The caches are textures with eight positions per row, because the eight lanes of sdpa_texture.wgsl read neighbours.
 // include: cache_store
-// include: slots
+// include: row_place
 struct Params { quads_q: u32, quads_k: u32, pos_slot: u32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -25,7 +25,9 @@ fn four(at: u32, sine: bool) -> vec4<f32> {
   return vec4(t_cos[at], t_cos[at + 1], t_cos[at + 2], t_cos[at + 3]);
 }
 
-// Rotates x, elements 4 i to 4 i + 3 of a head; `partner` holds the other elements of their pairs.
+fn table_row(row: u32) -> u32 { return select(row, place_of(row).position, ABSOLUTE == 1); }
+
+// Rotates x, elements 4 i to 4 i + 3 of a head, by a row of the tables; `partner` has the other elements of their pairs.
 fn turn(x: vec4<f32>, partner: vec4<f32>, row: u32, i: u32) -> vec4<f32> {
   if (HALVES == 1) {
     if (i >= 2 * HALF4) { return x; }
@@ -48,10 +50,8 @@ fn other(at: u32) -> u32 {
 // include: lane_grid
 fn run(lane: u32) {
   var at = lane;
-  let pos = slot(params.pos_slot);
-  let first = select(0, pos, ABSOLUTE == 1);
   if (at < params.quads_q) {
-    t_q[at] = turn(t_xq[at], t_xq[other(at)], first + at / (D4 * HEADS), at % D4);
+    t_q[at] = turn(t_xq[at], t_xq[other(at)], table_row(at / (D4 * HEADS)), at % D4);
     return;
   }
   at -= params.quads_q;
@@ -61,13 +61,13 @@ fn run(lane: u32) {
   let i = at % D4;
   let head = at / D4 % KV_HEADS;
   let row = at / (D4 * KV_HEADS);
-  let p = pos + row;
-  let y = p / 8 % LAYER_ROWS;
-  let layer = p / (8 * LAYER_ROWS);
+  let place = place_of(row);
+  let p = place.position;
+  let block = block_of(place, p);
   if (values) {
-    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, y), layer, rounded(t_v[at]));
+    textureStore(t_vt, vec2((head * 8 + p % 8) * D4 + i, block % LAYER_ROWS), block / LAYER_ROWS, rounded(t_v[at]));
   } else {
-    let k = turn(t_xk[at], t_xk[other(at)], first + row, i);
-    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, y), layer, rounded(k));
+    let k = turn(t_xk[at], t_xk[other(at)], table_row(row), i);
+    textureStore(t_kt, vec2((head * D4 + i) * 8 + p % 8, block % LAYER_ROWS), block / LAYER_ROWS, rounded(k));
   }
 }

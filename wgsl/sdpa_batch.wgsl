@@ -36,7 +36,8 @@ fn main(
   if (row >= params.rows) { return; }
   let head = item % (HEADS / SHARE) * SHARE;
   let kv = head / (HEADS / KV_HEADS);
-  let pos = position_of(row);
+  let place = place_of(row);
+  let pos = place.position;
   for (var c = lane; c < CELLS; c += WG) { q[c] = turned((row * HEADS + head) * D4 + c, pos) * params.scale; }
   for (var r = lane; r < SHARE; r += WG) {
     top[r] = LOWEST;
@@ -46,7 +47,7 @@ fn main(
   var acc: array<vec4<f32>, PLACES>;
   for (var at = 0u; at <= pos; at += WG) {
     let p = min(at + lane, pos);
-    let from_k = ((block_of(row, p) * 8 + p % 8) * KV_HEADS + kv) * D4;
+    let from_k = ((block_of(place, p) * 8 + p % 8) * KV_HEADS + kv) * D4;
     var score = array<f32, SHARE>();
     for (var i = 0u; i < D4; i++) {
       let k = wide(t_kc[from_k + i]);
@@ -79,7 +80,7 @@ fn main(
         let r = c / D4;
         var sum = acc[s] * shrink[r];
         for (var j = 0u; j < live; j++) {
-          let from_v = ((block_of(row, at + j) * 8 + (at + j) % 8) * KV_HEADS + kv) * D4;
+          let from_v = ((block_of(place, at + j) * 8 + (at + j) % 8) * KV_HEADS + kv) * D4;
           sum += weights[r * WG + j] * wide(t_vc[from_v + c % D4]);
         }
         acc[s] = sum;

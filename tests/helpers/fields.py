@@ -439,7 +439,7 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     if op.short in fields_attention.CACHED and not (op.short == "custom_sdpa" and "mask" in a):
         fields_attention.check(op, a, plan, limits)
         return
-    if op.short == "attention_rows":
+    if op.short in fields_rows.ATTENTION:
         fields_rows.check(op, a, plan, limits)
         return
     found = wanted(op, a, plan, limits)

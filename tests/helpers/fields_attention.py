@@ -152,11 +152,15 @@ def tiled(seq: int, each: int, dim: int, limits: Limits) -> bool:
     return limits.profile.tiled and seq > 1 and seq * each >= 32 and dim in range(4, 257, 4) and fits
 
 
-def over_textures(seq: int, heads: int, cache: Dims, scale: float, slot: int, limits: Limits) -> list[dict[str, Any]]:
-    """Caches are textures: a window of query rows a dispatch, two rows a workgroup where their heads are few."""
+def over_textures(
+    seq: int, heads: int, cache: Dims, scale: float, slot: int, limits: Limits, sequences: int = 0
+) -> list[dict[str, Any]]:
+    """Caches are textures: a window of query rows a dispatch, two rows a workgroup where heads are few and rows are
+    neighbours. A batch has `sequences`.
+    """
     _, _, kv, dim = cache
     few, held, found = heads <= 4 * kv, window(seq, 4 * heads * dim, limits), []
-    rows = 2 if few and seq > 1 else 1
+    rows = 2 if few and seq > 1 and not sequences else 1
     for first in range(0, seq, held):
         live = min(held, seq - first)
         step = dispatch(
@@ -169,52 +173,57 @@ def over_textures(seq: int, heads: int, cache: Dims, scale: float, slot: int, li
             SHARE=heads // kv if few else 1,
             QROWS=rows,
             WINDOW=held,
-            BLOCKS=2 if seq == 1 else 1,
-            **texels(cache, limits),
+            BLOCKS=2 if seq == 1 or sequences else 1,
+            **texels(cache, limits, sequences),
         )
         found.append(step | {"at": (first * heads * dim * 4, held * heads * dim * 4)})
     return found
 
 
-def texels(cache: Dims, limits: Limits) -> dict[str, Any]:
-    """Layers of 128 positions, of fewer where the whole context is shorter, of more where they would be too many."""
-    rows = up(cache[1], 8)
-    rows = rows if rows <= 16 else max(16, up(rows, limits.max_layers))
-    return {"CACHE": {"f32": "rgba32float", "f16": "rgba16float"}[limits.kv], "LAYER_ROWS": rows}
+def texels(cache: Dims, limits: Limits, sequences: int = 0) -> dict[str, Any]:
+    """Layers of at least 16 blocks of eight positions, as few as leave no more layers than there may be. The blocks of
+    all sequences of a batch lie together.
+    """
+    blocks, count = up(cache[1], 8), max(sequences, 1)
+    held = next(
+        n for n in range(1, blocks + 1) if n == blocks or (n * count >= 16 and up(blocks, n) <= limits.max_layers)
+    )
+    texel = {"f32": "rgba32float", "f16": "rgba16float"}[limits.kv]
+    return {"CACHE": texel, "LAYER_ROWS": held * count, "SEQUENCES": sequences}
 
 
-def stored(cache: Dims, limits: Limits) -> dict[str, Any]:
+def stored(cache: Dims, limits: Limits, sequences: int = 0) -> dict[str, Any]:
     halves = "vec4(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)))"
-    return texels(cache, limits) | {"HELD": halves if limits.kv == "f16" else "v"}
+    return texels(cache, limits, sequences) | {"HELD": halves if limits.kv == "f16" else "v"}
 
 
-def turned(a: Args, slot: int, limits: Limits, texture: bool) -> dict[str, Any]:
+def turned(a: Args, slot: int, limits: Limits, texture: bool, sequences: int = 0) -> dict[str, Any]:
     """Queries turned into scratch, keys turned and values copied into their caches."""
     heads, dim = a["xq"][2:]
     kv, table = a["xk"][2], a["cos"][1]
-    flags = {"ABSOLUTE": int(a.attrs["absolute"]), "HALVES": int(a.attrs["halves"])}
+    flags = {"ABSOLUTE": int(bool(sequences) or a.attrs["absolute"]), "HALVES": int(a.attrs["halves"])}
     each = 4 if texture else 2  # elements a lane
     q, k = size(a["xq"]) // each, size(a["xk"]) // each
     if texture:
         params = {"quads_q": q, "quads_k": k, "pos_slot": slot}
         grid = (*spread(up(q + k + k, 8), limits), 1)
         wide = {"WG": 8, "HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": table}
-        return dispatch("rope_cache_texture", params, grid, **wide, **flags, **stored(a["kc"], limits))
+        return dispatch("rope_cache_texture", params, grid, **wide, **flags, **stored(a["kc"], limits, sequences))
     params = {"pairs_q": q, "pairs_k": k, "heads_q": heads, "heads_k": kv, "half_dim": dim // 2, "width": table}
     grid = (*spread(up(q + k + k, 64), limits), 1)
     cell = {"CELL": "u32", "PACK": "pack2x16float(v)"} if limits.kv == "f16" else {"CELL": "vec2<f32>", "PACK": "v"}
     return dispatch("rope_cache", params | {"pos_slot": slot}, grid, WG=64, **flags, REORDERED=0, **cell)
 
 
-def textures(heads: int, cache: Dims, table: int, limits: Limits) -> bool:
+def textures(heads: int, cache: Dims, table: int, limits: Limits, sequences: int = 0) -> bool:
     """Whether caches can be textures: whole texels, a row of queries that is a uniform, sides that there are."""
-    _, context, kv, dim = cache
+    _, _, kv, dim = cache
     whole = dim % 4 == 0 == table % 8 and 4 * heads * dim % limits.uniform_align == 0
-    sides = 2 * kv * dim <= limits.max_texture and context <= 8 * limits.max_texture * limits.max_layers
+    sides = max(2 * kv * dim, texels(cache, limits, sequences)["LAYER_ROWS"]) <= limits.max_texture
     return limits.profile.image_cache and whole and sides and 4 * heads * dim <= limits.max_uniform
 
 
-def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]]:
+def projected(a: Args, m: int, slot: int, limits: Limits, sequences: int = 0) -> list[dict[str, Any]]:
     """The dispatches of a linear of three outputs, but that its last step turns and stores what it has."""
     k, dim = a["x"][-1], a["kc"][3]
     widths = [a[f"w{i}"][0] for i in range(3)]
@@ -234,7 +243,7 @@ def projected(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str, Any]
             "BIAS": int(bool(a.attrs["bias"])),
             "TABLE": a["cos"][1],
             "HALVES": int(a.attrs["halves"]),
-            **stored(a["kc"], limits),
+            **stored(a["kc"], limits, sequences),
         }
         step["kernel"] = names[step["kernel"]]
         step["consts"] = {n: v for n, v in step["consts"].items() if n not in fields_q4.ENDS} | heads | rest
@@ -309,6 +318,10 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
     layered = Reach("pos", seq, 8 * texels(cache, limits)["LAYER_ROWS"]) if route == "texture" else None
     assert plan.reach == layered, f"{op.name}: {plan.reach}, expected {layered}"
     assert plan.route == route, f"{op.name}: route {plan.route}, expected {route}"
+    same_steps(op, plan, want)
+
+
+def same_steps(op: Op, plan: Plan, want: list[dict[str, Any]]) -> None:
     assert len(plan.steps) == len(want), f"{op.name}: {len(plan.steps)} dispatches, expected {len(want)}"
     for step, expected in zip(plan.steps, want, strict=True):
         got = seen(step, any(isinstance(v, str) for v in expected["consts"].values()))

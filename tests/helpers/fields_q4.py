@@ -118,13 +118,16 @@ def expected(
     fresh = "round" in forms and m == 1 and (profile.shuffle or gpu)  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
-    image = copied or ("round" not in forms and "norm" in forms and image_takes(m, k, limits))
+    normed = (
+        "round" not in forms and "norm" in forms and image_takes(m, k, limits)
+    )  # by a kernel of strips or before it
+    image = copied or (normed and m > 4)
     size = 2 if packed else 4  # bytes of an element
     held, rows = m, {1: 1, 2: 2}.get(m, 4)
     if not gpu and not image:
         held = window(m, k * size, limits) if "round" in forms else few(m, k, limits)
         rows = min(rows, held)
-    folded = "norm" in forms and m == 1 and not packed
+    folded = "norm" in forms and not packed and (m == 1 or (profile.shuffle and not image))
     count = sum(strips)
     near = side(count, k, group, lanes, limits)
     each = 2  # strips of a workgroup
@@ -149,7 +152,8 @@ def expected(
         consts |= {"SIZES": int("round" in forms and m > 1), "ROUND": int(fresh)}
     else:
         consts |= {"ROWS": rows, "STRIPS": each}
-        consts |= {"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}
+        factors = int("norm" in forms and image)
+        consts |= {"STAGED_ROWS": 64, "FACTORS": factors} if image else {} if fresh else {"WINDOW": held}
         consts |= {} if packed else {"NORM": int(folded)}
         kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
         if fresh or image:
@@ -169,7 +173,7 @@ def expected(
         from_x = stage or {"at": (0, few(m, k, limits) * k * 4)}
         found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
         stage = {}
-    elif ("round" in forms and not fresh) or ("norm" in forms and m > 1):
+    elif ("round" in forms and not fresh) or ("norm" in forms and m > 1 and not folded):
         found = ready(m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed)
     for first in range(0, m, held):
         live = min(held, m - first)

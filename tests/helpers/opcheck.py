@@ -20,7 +20,7 @@ from webgpu_run.ops.spec import Case, Op
 from webgpu_run.runtime.runner import Runner
 from webgpu_run.shapes import Array, Dims, prod
 
-from helpers import fields
+from helpers import fields, fields_rows
 from helpers.cases import MORE, data_for
 from helpers.graphs import SENTINEL, Single, args_of, arrays_of, bits, contents, fill, run, single, unread, with_limits
 
@@ -286,7 +286,7 @@ def check_expected(op: Op, case: Case, live: Live, limits: Limits) -> None:
     for bound in plan.bounds:
         heads_first = any(len(a[n]) == 3 for n in op.named("rotary") if op.short == "apply_rotary_emb_hf")
         longest = max(a[n][2 if heads_first else 1] for n in op.named("activation") if n in a)
-        longest = 1 if op.short == "attention_rows" else longest  # the position is the largest of the call
+        longest = 1 if op.short in fields_rows.ATTENTION else longest  # the position is the largest of the call
         room = {a[n][1] for n in caches} | {a[n][-2] for n in op.named("rotary")}
         assert bound.high + longest in room, (
             f"{op.name}: position up to {bound.high}, {longest} rows at a time, of {room}"

@@ -8,7 +8,6 @@ slower.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -166,15 +165,19 @@ class Bench:
     def _decode_batch(self, trial: Trial) -> Sample:
         """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed."""
         assert self._batch
-        stats, arrivals = list[CallStats](), [time.perf_counter_ns()]
-        tokens = self._ids(trial.depth, trial.depth + trial.batch)
-        for i in range(trial.tokens):
-            rows = [BatchRow(token, k, trial.depth + i, words=GREEDY) for k, token in enumerate(tokens)]
-            tokens, _, of_call = self._batch.run(rows)
+        stats, deliveries = list[CallStats](), list[tuple[int, int]]()
+        tokens, done, start = self._ids(trial.depth, trial.depth + trial.batch), 0, time.perf_counter_ns()
+        last = start
+        while done < trial.tokens:
+            rows = [BatchRow(token, k, trial.depth + done) for k, token in enumerate(tokens)]
+            count = self._batch.together(trial.tokens - done)
+            (*_, tokens), of_call = self._batch.decode(rows, [[GREEDY] * trial.batch] * count)
+            now = time.perf_counter_ns()
             stats.append(of_call)
-            arrivals.append(time.perf_counter_ns())
-        steps = [b - a for a, b in itertools.pairwise(arrivals)]
-        return Sample.of(arrivals[-1] - arrivals[0], stats, steps, [(ns, 1) for ns in steps])
+            deliveries.append((now - last, count))
+            done, last = done + count, now
+        shares = [ns // count for ns, count in deliveries for _ in range(count)]
+        return Sample.of(last - start, stats, shares, deliveries)
 
     def _timed_batch(self, trial: Trial, position: int) -> tuple[CallStats, list[tuple[int, int]]]:
         """One step of a batch with timestamps, and the work of its dispatches."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import RunError, UnsupportedError
 from ..graph.graph import Node
-from ..graph.passes.pick import PICK
 from ..graph.planner import MEMO, Delta, Engine
 from ..ops import wgsl
 from ..ops.plan import STAGED_ROWS, Plan, Reach, Step
@@ -195,8 +194,9 @@ class CommandStream:
             if name == "slots":
                 out.append((self.arena.buffer, 0, 4 * SLOTS))
                 continue
-            if name == "ids" and node.op.name == PICK:  # the token of the next turn
-                out.append((self.resident.source(self.graph.input_ids[0]), 0, 16))
+            if name == "ids" and node.attrs.get("feeds"):  # the tokens of the next turn
+                tokens = self.graph.input_ids[0]
+                out.append((self.resident.source(tokens), 0, 4 * prod(self.graph.tensors[tokens].max_dims)))
                 continue
             resource = self.resident.find(node, name)
             if isinstance(resource, Image):

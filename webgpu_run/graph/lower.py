@@ -10,6 +10,7 @@ from ..errors import UnsupportedError
 from ..formats.pte import VULKAN, Delegate
 from ..formats.vkgraph import VkTensor
 from ..ops.limits import Limits
+from ..ops.plan import TURNS
 from .boundary import graph_errors
 from .fuse import fuse as fuse_all
 from .graph import Graph
@@ -50,9 +51,9 @@ def planned_batch(delegate: Delegate, limits: Limits, sequences: int, rows: int)
             (min(rows, *dims[3]), dims[4][1]),
         )
         engine.resize([np.zeros(d, np.int32) for d in dims])
-        values = list(vk.values)
+        values, (ids,) = list(vk.values), engine.graph.nodes[-1].outs
         for v, live in engine.live.items():
             tensor = values[v]
             assert isinstance(tensor, VkTensor)
-            values[v] = replace(tensor, dims=live)
+            values[v] = replace(tensor, dims=(TURNS * live[0],) if v == ids else live)
         return Engine(Graph(replace(vk, values=tuple(values)), delegate.constant), limits)

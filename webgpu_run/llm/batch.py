@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from ..errors import RunError, ShapeError, UnsupportedError
+from ..gpu.callstats import CallStats
 from ..graph.host_memory import available
 from ..ops.choice import GREEDY
 from ..runtime.batch import Batch, Row
@@ -50,10 +51,14 @@ class _Sequence:
         self.prefill_ns = self.decode_ns = 0
         self.reason = ""
 
-    def words(self) -> Array:
-        """The sampler's words for the next token."""
+    def words(self, after: int = 0) -> Array:
+        """The sampler's words for the next token, or for one after it if no choice depends on the tokens before."""
         before = (self.prompt + self.ids)[-self.sampler.repeat_last_n :] if self.sampler.recalls else ()
-        return self.sampler.words(len(self.ids), before)
+        return self.sampler.words(len(self.ids) + after, before)
+
+    def left(self, capacity: int) -> int:
+        """How many tokens the reply may still have."""
+        return min(self.limit - len(self.ids), capacity - len(self.prompt) - len(self.ids) + 1)
 
     def push(self, token: int, capacity: int) -> None:
         """Take the next token of the reply. It may be the last; then there is a `reason`."""
@@ -104,17 +109,28 @@ class BatchRun:
                 continue  # every waiting job was refused
             start = time.perf_counter_ns()
             with session.guard():
-                ids, _, stats = self.batch.run([row for _, row in rows])
+                steps, stats = self._run(rows)
             wall_ns = max(0, time.perf_counter_ns() - start - stats.compile_ns)
-            chosen = iter(ids)
             for text in {id(text): text for text, _ in rows if text}.values():
                 if text.ids:
                     text.decode_ns += wall_ns
                 else:
                     text.prefill_ns += wall_ns
-            for owner, row in rows:
-                if owner and row.words is not None:
-                    yield from self._push(owner, next(chosen))
+            wanted = [owner for owner, row in rows if owner and row.words is not None]
+            for ids in steps:
+                for owner, token in zip(wanted, ids, strict=True):
+                    if owner in self._texts:  # else the reply ended in an earlier step
+                        yield from self._push(owner, token)
+
+    def _run(self, rows: Sequence[tuple[_Sequence | None, Row]]) -> tuple[list[list[int]], CallStats]:
+        """Run these rows, and further steps with them if all belong to replies. Returns the ids of each step."""
+        calls = [row for _, row in rows]
+        texts = [text for text, _ in rows if text and text.ids]
+        if len(texts) < len(rows) or any(text.sampler.recalls for text in texts):
+            ids, _, stats = self.batch.run(calls)
+            return [ids], stats
+        count = self.batch.together(min(text.left(self.capacity) for text in texts))
+        return self.batch.decode(calls, [[text.words(k) for text in texts] for k in range(count)])
 
     def _admit(self) -> Iterator[tuple[int, Completion]]:
         """Give free caches to waiting jobs. A job with impossible options is an error, and ends at once."""

@@ -62,25 +62,33 @@ def on_textures(a: Args, limits: Limits) -> bool:
         and dim % 4 == 0
         and a["cos"][-1] % 8 == 0
         and kv * dim * 2 <= limits.max_texture
-        and layer_rows(a["kc"][1], limits) <= limits.max_texture
+        and layer_rows(a, limits) <= limits.max_texture
         and a["xq"][2] * dim * 4 <= limits.max_uniform
         and a["xq"][2] * dim * 4 % limits.uniform_align == 0
     )
 
 
-def layer_rows(context: int, limits: Limits) -> int:
-    """Rows of eight positions per layer of a cache: 16, or more if the adapter has too few layers."""
-    return min(max(16, ceil_div(ceil_div(context, 8), limits.max_layers)), ceil_div(context, 8))
+def _sequences(a: Args) -> int:
+    """How many sequences the caches hold. In a batch, blocks of eight positions of all sequences are neighbours."""
+    return int(a.attrs.get("sequences", 1))
+
+
+def layer_rows(a: Args, limits: Limits) -> int:
+    """Rows of eight positions per layer of a cache: 16 or more, or still more if the adapter has too few layers."""
+    blocks, count = ceil_div(a["kc"][1], 8), _sequences(a)
+    return count * min(max(ceil_div(16, count), ceil_div(blocks, limits.max_layers)), blocks)
 
 
 def reach(a: Args, limits: Limits) -> Reach:
-    """Which layers of the caches a call reads and writes."""
-    return Reach("pos", a["xq"][1], 8 * layer_rows(a["kc"][1], limits))
+    """Which layers of the caches a call reads and writes. The position of a batch is the largest of its rows."""
+    rows = 1 if "rows" in a else a["xq"][1]
+    return Reach("pos", rows, 8 * layer_rows(a, limits) // _sequences(a))
 
 
 def cache_consts(a: Args, limits: Limits) -> Consts:
-    """The texel format of a cache, and the rows per layer."""
-    return *cache_texel(limits), ("LAYER_ROWS", layer_rows(a["kc"][1], limits))
+    """The texel format of a cache, the rows per layer, and where rows are."""
+    sequences = _sequences(a) if "rows" in a else 0
+    return *cache_texel(limits), ("LAYER_ROWS", layer_rows(a, limits)), ("SEQUENCES", sequences)
 
 
 def cache_texel(limits: Limits) -> Consts:
@@ -106,8 +114,8 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
         kv = Resource(prod(a["kc"]) * (4 if limits.kv == "f32" else 2), state=True)
         parts = sdpa_shares.part_resources(a["xq"], a["kc"], limits)
         return {"q": Resource(prod(a["xq"]) * 4), "kc": kv, "vc": kv} | parts
-    high = layer_rows(a["kc"][1], limits)
-    size = (a["xk"][2] * dim * 2, high, ceil_div(a["kc"][1], 8 * high))
+    high = layer_rows(a, limits)
+    size = (a["xk"][2] * dim * 2, high, ceil_div(_sequences(a) * ceil_div(a["kc"][1], 8), high))
     texel = str(dict(cache_consts(a, limits))["CACHE"])
     cache = Resource(prod(size) * (16 if limits.kv == "f32" else 8), state=True, texture=size, texel=texel)
     rows = 1 if seq == 1 else align(seq, window_rows(heads * dim, limits))
@@ -164,7 +172,7 @@ def attention(a: Args, limits: Limits) -> Plan:
     if not prod(q):
         return Plan((q,), (), "empty", limit)
     if on_textures(a, limits):
-        return Plan((q,), (_turn_step(a, limits), *attend_steps(a, limits)), "texture", limit, reach=reach(a, limits))
+        return Plan((q,), texture_steps(a, limits), "texture", limit, reach=reach(a, limits))
     steps = (turn_rows(a, limits), *sdpa.attend_steps(a, q, limits))
     return Plan((q,), steps, sdpa.route_of("buffer", steps), limit)
 
@@ -194,6 +202,11 @@ def turn_rows(a: Args, limits: Limits, rename: tuple[tuple[str, str], ...] = (),
     )
 
 
+def texture_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
+    """Rotary embedding, the write of caches that are textures, and attention."""
+    return _turn_step(a, limits), *attend_steps(a, limits)
+
+
 def _turn_step(a: Args, limits: Limits) -> Step:
     heads, dim = a["xq"][2:]
     kv = a["xk"][2]
@@ -208,7 +221,7 @@ def _turn_step(a: Args, limits: Limits) -> Step:
             ("WG", lanes),
             *wide,
             ("TABLE", a["cos"][1]),
-            ("ABSOLUTE", int(a.attrs["absolute"])),
+            ("ABSOLUTE", int(a.attrs.get("absolute", True))),
             ("HALVES", int(a.attrs["halves"])),
             *store_consts(a, limits),
         ),
@@ -221,9 +234,10 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
     seq, heads, dim = a["xq"][1:]
     kv = a["xk"][2]
     window = 1 if seq == 1 else window_rows(heads * dim, limits)
-    rows = 2 if seq > 1 and heads // kv <= 4 else 1  # query rows per workgroup: more do not fit in registers
+    alone = seq == 1 or "rows" in a
+    rows = 2 if not alone and heads // kv <= 4 else 1  # query rows per workgroup: more do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
-    blocks = 2 if seq == 1 else 1
+    blocks = 2 if alone else 1
     steps = []
     for first in range(0, seq, window):
         live = min(window, seq - first)

@@ -20,47 +20,50 @@ from .q4_dispatch import KERNELS, layout_of, strip_consts, strip_grid
 from .spec import Args, Case, Packed, Resource, op
 
 
-def _apart(a: Args) -> Args:
+def apart(a: Args) -> Args:
     """The arguments of attention alone."""
     seq, dim = rows_of(a["x"]), a["kc"][3]
     heads = {f"x{n}": (1, seq, a[f"w{i}"][0] // dim, dim) for i, n in enumerate("qk")} | {
         "v": (1, seq, a["kc"][2], dim)
     }
-    rest = {n: a[n] for n in ("kc", "vc", "cos", "sin")}
+    rest = {n: a[n] for n in ("kc", "vc", "cos", "sin", "rows") if n in a}
     return Args(heads | rest, {**a.attrs, "absolute": True}, slots=a.slots)
 
 
-def _tensors(a: Args, t: Mapping[str, Array]) -> dict[str, Array]:
-    part = _apart(a)
+def projected(a: Args, t: Mapping[str, Array]) -> dict[str, Array]:
+    """The tensors of attention alone."""
+    part = apart(a)
     attrs = {**a.attrs, "swiglu": False}
     q, k, v = linear_q4gsw_fused.reference(Args(a.dims, attrs), t)
     made = {"xq": q.reshape(part["xq"]), "xk": k.reshape(part["xk"]), "v": v.reshape(part["v"])}
-    return made | {n: t[n] for n in ("kc", "vc", "cos", "sin")}
+    return made | {n: t[n] for n in ("kc", "vc", "cos", "sin", "rows") if n in t}
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return attention.reference(_apart(a), _tensors(a, t))
+    return attention.reference(apart(a), projected(a, t))
 
 
 def remember(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return attention.remember(_apart(a), _tensors(a, t))
+    return attention.remember(apart(a), projected(a, t))
 
 
-def fits(x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int, limits: Limits) -> bool:
-    """Whether the kernels of this op support the shapes of every part."""
+def fits(
+    x: Dims, widths: tuple[int, ...], cache: Dims, table: Dims, group: int, limits: Limits, sequences: int = 0
+) -> bool:
+    """Whether the kernels support the shapes of every part: of one sequence, or of a batch."""
     if len(cache) != 4 or len(widths) != 3 or cache[3] % 4 or any(n % cache[3] for n in widths):
         return False
     if not q4_layout.fits(x[-1], group, widths, limits):
         return False
-    if _on_textures(widths, cache, table, limits):
+    if _on_textures(widths, cache, table, limits, max(sequences, 1)):
         return limits.profile.splits == 1 and not any(n % (4 * limits.profile.lanes) for n in widths)
-    return not limits.profile.shuffle and table[-1] % 4 == 0
+    return not sequences and not limits.profile.shuffle and table[-1] % 4 == 0
 
 
-def _on_textures(widths: tuple[int, ...], cache: Dims, table: Dims, limits: Limits) -> bool:
+def _on_textures(widths: tuple[int, ...], cache: Dims, table: Dims, limits: Limits, sequences: int) -> bool:
     dim = cache[3]
     heads = {"xq": (1, 1, widths[0] // dim, dim), "xk": (1, 1, widths[1] // dim, dim), "kc": cache, "cos": table}
-    return attention.on_textures(Args(heads), limits)
+    return attention.on_textures(Args(heads, {"sequences": sequences}), limits)
 
 
 def _together(n: int, dim: int, width: int) -> Array:
@@ -89,7 +92,7 @@ def pack(a: Args, t: Mapping[str, Array], limits: Limits) -> dict[str, Packed]:
 
 
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
-    part = _apart(a)
+    part = apart(a)
     scratch = {} if attention.on_textures(part, limits) else qkv_rows.resources(part)
     return attention.resources(part, limits) | linear_q4gsw.resources(a, limits) | scratch
 
@@ -133,6 +136,18 @@ def _case(
     return Case(dims, attrs, tuple({"x": (1, s, k)} for s in live), {f"w{i}": "uint8" for i in range(3)}, tol=2e-5)
 
 
+CASES = (
+    _case(11, 128, 4, 2, 32, 40, 0, 1, 2, 5),
+    _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
+    _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
+    _case(11, 128, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
+    _case(71, 64, 4, 2, 32, 80, 3, 1, 16, 21),
+    # On GPUs two chunks of k, and more invocations than run in lockstep. Large scores need a small scale.
+    _case(2, 2112, 6, 2, 16, 24, 7, 1, scale=1e-3),
+    _case(2, 2112, 6, 2, 16, 24, 7, 1, rounded=True, scale=1e-3),
+)
+
+
 @op(
     "wr.attention_q4gsw",
     "x w:weight[]/q4 scales:scales[] group:int bias:bias[] norm?:norm eps:num rounded:bool kc!:cache vc!:cache "
@@ -142,36 +157,35 @@ def _case(
     pack=pack,
     resources=resources,
     make=linear_q4gsw.make,
-    cases=(
-        _case(11, 128, 4, 2, 32, 40, 0, 1, 2, 5),
-        _case(5, 64, 3, 1, 64, 33, 17, 1, 3, halves=True, bias=True),
-        _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
-        _case(11, 128, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
-        _case(71, 64, 4, 2, 32, 80, 3, 1, 16, 21),
-        # On GPUs two chunks of k, and more invocations than run in lockstep. Large scores need a small scale.
-        _case(2, 2112, 6, 2, 16, 24, 7, 1, scale=1e-3),
-        _case(2, 2112, 6, 2, 16, 24, 7, 1, rounded=True, scale=1e-3),
-    ),
+    cases=CASES,
 )
 def attention_q4gsw(a: Args, limits: Limits) -> Plan:
-    part = _apart(a)
-    group = a.int("group")
-    for i in range(3):
-        linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a.get(f"bias{i}"), a[f"w{i}"][0], group)
-    need("norm" not in a or a["norm"] == (a["x"][-1],), "the norm's weight does not fit")
+    part = apart(a)
+    check(a, limits)
     bounds = attention.bounds(part)
     m = rows_of(a["x"])
     if not m:
         return Plan((part["xq"],), (), "empty", bounds)
-    need(
-        fits(a["x"], tuple(a[f"w{i}"][0] for i in range(3)), a["kc"], a["cos"], group, limits),
-        "no kernel for this shape",
-    )
     if not attention.on_textures(part, limits):
         steps = qkv_rows.steps(_linear(a), part, m, limits)
         return Plan((part["xq"],), steps, sdpa.route_of("buffer", steps), bounds)
-    steps = (*_project(a, m, limits), *attention.attend_steps(part, limits))
-    return Plan((part["xq"],), steps, "texture", bounds, reach=attention.reach(part, limits))
+    return Plan((part["xq"],), texture_steps(a, limits), "texture", bounds, reach=attention.reach(part, limits))
+
+
+def check(a: Args, limits: Limits) -> None:
+    """Refuse shapes that do not agree, or that no kernel takes."""
+    group, widths = a.int("group"), tuple(a[f"w{i}"][0] for i in range(3))
+    for i, n in enumerate(widths):
+        linear_q4gsw.check(a["x"], a[f"w{i}"], a[f"scales{i}"], a.get(f"bias{i}"), n, group)
+    need("norm" not in a or a["norm"] == (a["x"][-1],), "the norm's weight does not fit")
+    sequences = int(a.attrs.get("sequences", 0))
+    is_supported = fits(a["x"], widths, a["kc"], a["cos"], group, limits, sequences)
+    need(not rows_of(a["x"]) or is_supported, "no kernel for this shape")
+
+
+def texture_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
+    """All dispatches, from the norm to attention, where the caches are textures."""
+    return *_project(a, limits), *attention.attend_steps(apart(a), limits)
 
 
 def _linear(a: Args) -> Linear:
@@ -186,9 +200,9 @@ def _linear(a: Args) -> Linear:
     )
 
 
-def _project(a: Args, m: int, limits: Limits) -> list[Step]:
+def _project(a: Args, limits: Limits) -> list[Step]:
     """The linear; its last part rotates queries and keys and writes the caches, which are textures."""
-    linear = _linear(a)
+    linear, m = _linear(a), rows_of(a["x"])
     k, columns = linear.k, sum(linear.widths)
     rows_from = q4_activations.source(linear, m, limits)
     weights, consts = layout_of(linear, limits), strip_consts(linear, m, rows_from, limits)

@@ -14,10 +14,11 @@ import numpy as np
 from ..shapes import Array, Dims, ceil_div, prod
 from . import attention, rope, sdpa
 from .limits import Limits
-from .plan import Bound, Plan, Reach, Step, fold, need, unsupported
+from .plan import Bound, Plan, Step, fold, need, unsupported
 from .spec import Args, Case, Resource, op
 from .wgsl import Consts
 
+WG = 64
 MAX_CELLS = 4  # of the result per invocation of sdpa_batch.wgsl
 
 
@@ -68,32 +69,17 @@ def _case(s: int, c: int, q: int, kv: int, d: int, pos: int, sequences: int, *li
     return Case(dims, attrs, tuple(_sized(n, q, kv, d) for n in live), {"rows": "int32"})
 
 
-def on_textures(a: Args, limits: Limits) -> bool:
-    """Whether the caches are textures, as in attention.py."""
-    rows = a.int("sequences") * layer_blocks(a, limits)
-    return limits.profile.image_cache and max(rows, a["xk"][2] * a["xq"][3] * 2) <= limits.max_texture
-
-
-def layer_blocks(a: Args, limits: Limits) -> int:
-    """Blocks of eight positions per layer of a texture: 16 rows, or more if the adapter has too few layers."""
-    blocks = ceil_div(a["kc"][1], 8)
-    return min(max(ceil_div(16, a.int("sequences")), ceil_div(blocks, limits.max_layers)), blocks)
-
-
 def resources(a: Args, limits: Limits) -> dict[str, Resource]:
+    if attention.on_textures(a, limits):
+        return attention.resources(a, limits)
     kv, dim = a["kc"][2:]
-    sequences, size = a.int("sequences"), 4 if limits.kv == "f32" else 2
-    if not on_textures(a, limits):
-        cache = Resource(sequences * ceil_div(a["kc"][1], 8) * 8 * kv * dim * size, state=True)
-        return {"kc": cache, "vc": cache}
-    blocks = layer_blocks(a, limits)
-    texture = (kv * dim * 2, sequences * blocks, ceil_div(ceil_div(a["kc"][1], 8), blocks))
-    texel = str(dict(attention.cache_texel(limits))["CACHE"])
-    cache = Resource(prod(texture) * 4 * size, state=True, texture=texture, texel=texel)
-    return {"kt": cache, "vt": cache}
+    size = 4 if limits.kv == "f32" else 2
+    cache = Resource(a.int("sequences") * ceil_div(a["kc"][1], 8) * 8 * kv * dim * size, state=True)
+    return {"kc": cache, "vc": cache}
 
 
-def _check(a: Args) -> tuple[Bound, ...]:
+def bounds(a: Args) -> tuple[Bound, ...]:
+    """Check the shapes; return the bounds that keep every position inside the cache and the tables."""
     q, k, cache, rows = a["xq"], a["xk"], a["kc"], a["cos"][0]
     for name in ("xq", "xk", "v", "kc", "vc"):
         need(
@@ -131,51 +117,37 @@ def _check(a: Args) -> tuple[Bound, ...]:
     ),
 )
 def attention_rows(a: Args, limits: Limits) -> Plan:
-    bounds = _check(a)
+    limit = bounds(a)
     q, k, slot = a["xq"], a["xk"], ("pos_slot", a.slots["pos"])
     if not prod(q):
-        return Plan((q,), (), "empty", bounds)
-    heads, kv, dim = q[2], k[2], q[3]
-    is_texture = on_textures(a, limits)
+        return Plan((q,), (), "empty", limit)
+    if attention.on_textures(a, limits):
+        return Plan((q,), attention.texture_steps(a, limits), "texture", limit, reach=attention.reach(a, limits))
+    nbytes = resources(a, limits)["kc"].nbytes
+    need(nbytes <= limits.max_binding, f"a cache of {nbytes:,} bytes, the adapter binds at most {limits.max_binding:,}")
+    heads, kv, dim, quads, half = q[2], k[2], q[3], prod(k) // 4, limits.kv == "f16"
     shape: Consts = (("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("TABLE", a["cos"][1]))
     shape = (*shape, ("HALVES", int(a.attrs["halves"])), ("SEQUENCES", a.int("sequences")))
-    layer = (("LAYER_ROWS", a.int("sequences") * layer_blocks(a, limits)), *attention.cache_texel(limits))
-    lanes = 8 if is_texture else 64
-    quads = prod(k) // 4
+    cell = ("CELL", "vec2<u32>" if half else "vec4<f32>")
+    held = ("HELD", "vec2(pack2x16float(v.xy), pack2x16float(v.zw))" if half else "v")
     store = Step(
-        "rows_store_texture" if is_texture else "rows_store",
+        "rows_store",
         (("quads", quads), slot),
-        fold(ceil_div(2 * quads, lanes), limits, "keys and values"),
-        (
-            ("WG", lanes),
-            *shape,
-            *((*layer, ("HELD", attention.rounded_texel(limits))) if is_texture else _held(limits)),
-        ),
+        fold(ceil_div(2 * quads, WG), limits, "keys and values"),
+        (("WG", WG), *shape, cell, held),
         rename=(("x", "xk"),),
         work=(32 * quads, 12 * quads),
     )
-    scale, rename, work = ("scale", a.num("scale", dim**-0.5)), (("x", "xq"),), (8 * prod(q), 0)
-    if is_texture:
-        share = heads // kv if heads // kv <= 4 else 1
-        consts = (*shape, ("SHARE", share), *layer)
-        attend = Step("sdpa_batch_texture", (slot, scale), (heads // share, q[1], 1), consts, rename=rename, work=work)
-        reach = Reach("pos", 1, 8 * layer_blocks(a, limits))
-        return Plan((q,), (store, attend), "texture", bounds, reach=reach)
-    nbytes = resources(a, limits)["kc"].nbytes
-    need(nbytes <= limits.max_binding, f"a cache of {nbytes:,} bytes, the adapter binds at most {limits.max_binding:,}")
     lanes = limits.profile.workgroup
     share = max(
         n for n in range(1, heads // kv + 1) if heads // kv % n == 0 and (n == 1 or n * dim <= 4 * MAX_CELLS * lanes)
     )
-    cells = dict(sdpa.cell_consts(dim, limits))
-    consts = (*shape, ("SHARE", share), ("WG", lanes), ("CELL", cells["CELL"]), ("WIDE", cells["WIDE"]))
-    grid = fold(q[1] * heads // share, limits, f"{q[1]} rows of {heads} heads")
-    attend = Step("sdpa_batch", (("rows", q[1]), slot, scale), grid, consts, rename=rename, work=work)
-    return Plan((q,), (store, attend), "buffer", bounds)
-
-
-def _held(limits: Limits) -> Consts:
-    """How four elements are stored in a buffer."""
-    if limits.kv == "f32":
-        return ("CELL", "vec4<f32>"), ("HELD", "v")
-    return ("CELL", "vec2<u32>"), ("HELD", "vec2(pack2x16float(v.xy), pack2x16float(v.zw))")
+    attend = Step(
+        "sdpa_batch",
+        (("rows", q[1]), slot, ("scale", a.num("scale", dim**-0.5))),
+        fold(q[1] * heads // share, limits, f"{q[1]} rows of {heads} heads"),
+        (*shape, ("SHARE", share), ("WG", lanes), cell, ("WIDE", dict(sdpa.cell_consts(dim, limits))["WIDE"])),
+        rename=(("x", "xq"),),
+        work=(8 * prod(q), 0),
+    )
+    return Plan((q,), (store, attend), "buffer", limit)

@@ -48,4 +48,3 @@ class Limits:
     software: bool = False  # the adapter is a CPU
     profile: Profile = GPU
     kv: str = "f32"  # or "f16": how KV caches are stored
-    steady: bool = False  # on software adapters, the number of rows must not change how a row is rounded

@@ -2,6 +2,9 @@
 
 A row of `how` has the words of choice.draw_words, where a top-k of 0 means the largest logit; if any row lowers recent
 tokens, all rows also have words of choice.repeat_words, padded with the id -1.
+
+If it `feeds` the next step, the chosen ids also become the first tokens of the graph's first input, as in pick.py. Then
+row i of the logits must be that of token i.
 """
 
 from __future__ import annotations
@@ -72,12 +75,12 @@ def _case(rows: int, count: int, *live: int) -> Case:
     most = WORDS + 2 + 2 * RECENT
     sizes = [(n, words) for n in (rows, *live) for words in (most, most - RECENT, WORDS)][1:]
     small = tuple({"x": (n, count), "how": (n, words)} for n, words in sizes)
-    return Case({"x": (rows, count), "how": (rows, most)}, {}, small, {"how": "int32", "out": "int32"})
+    return Case({"x": (rows, count), "how": (rows, most)}, {"feeds": False}, small, {"how": "int32", "out": "int32"})
 
 
 @op(
     "wr.pick_rows",
-    "x how/int32 -> out/int32",
+    "x how/int32 feeds:bool -> out/int32",
     reference=reference,
     resources=resources,
     make=make,
@@ -99,7 +102,9 @@ def pick_rows(a: Args, limits: Limits) -> Plan:
     need(0 < count < 1 << 24, f"x has {count} columns, ids have 24 bits")
     params = (("rows", rows), ("count", count), ("words", how[1]))
     grid, lanes = fold(rows, limits), ("WG", limits.profile.workgroup)
-    lower = Step("pick_rows_lower", params, grid, (lanes, ("DRAW", WORDS)), work=(8 * prod(x), 0))
-    rename = (("x", "lowered"),) if recent else ()
-    pick = Step("pick_rows", params, grid, (lanes,), rename=rename, work=(4 * prod(x), 0))
+    # In `how` itself, a binding of this name would have another offset in each turn.
+    own, lowered = (("words", "how"),), (("x", "lowered"),) if recent else ()
+    lower = Step("pick_rows_lower", params, grid, (lanes, ("DRAW", WORDS)), rename=own, work=(8 * prod(x), 0))
+    consts = (lanes, ("IDS", int(a.attrs["feeds"])))
+    pick = Step("pick_rows", params, grid, consts, rename=(*own, *lowered), work=(4 * prod(x), 0))
     return Plan(((rows,),), (lower, pick) if recent else (pick,), "repeat" if recent else "rows")

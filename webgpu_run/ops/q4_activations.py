@@ -11,6 +11,7 @@ from .limits import Limits
 from .plan import STAGED_ROWS, Stage, Step, Window, fold
 from .spec import Resource
 
+NORM_ROWS = 4  # up to this many rows are normalised by every workgroup, because a dispatch of its own costs more
 FEW_ROWS = 16  # up to this many rows are read from a uniform window, because copying them into a texture costs more
 
 
@@ -47,6 +48,7 @@ class ActivationSource:
     form: Form
     x: str = "x"  # bound as activations
     norm: str = ""  # bound as the norm's weight; empty if the kernel does not normalise
+    has_factors: bool = False  # the kernel multiplies the sums of each row by its factor of the norm
     steps: tuple[Step, ...] = ()  # dispatches before the kernel
     stage: Stage | None = None  # copy into a texture before the kernel
 
@@ -111,17 +113,20 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
         return ready | ({"sizes": Resource(m * 4)} if m > 1 and rounded else {})
     if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
         return {}
-    scratch: dict[str, Resource] = {}
-    if m > 1 and _can_stage(k, limits) and not rounded:
+    if limits.profile.shuffle and not rounded:
+        if m == 1 or not _can_stage(k, limits):
+            return {}
         layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
         image = Resource(layers * STAGED_ROWS * k * 4, texture=(k // 4, STAGED_ROWS, layers))
-        scratch = ({"rows": image} if m > _few_rows(k, limits) else {}) | ({"ready": image} if norm else {})
-        norm = norm and not _fit_texture(m, limits)
-    room = padded_rows(max(m, 2), k, limits, rounded=rounded) * k * 4 * (norm or rounded)
-    if rounded:
-        pairs = padded_rows(max(m, 2), k, limits, itemsize=2, rounded=True)
-        scratch["sizes"], room = Resource(pairs * 4), max(room, pairs * k * 2)
-    return scratch | ({"normed": Resource(room)} if room else {})
+        staged = {"staged": image} if m > _few_rows(k, limits) else {}
+        return staged | ({"ready": image, "factors": Resource(align(m, 4) * 4)} if norm else {})
+    if not (norm or rounded):
+        return {}
+    room = padded_rows(max(m, 2), k, limits, rounded=rounded) * k * 4
+    if not rounded:
+        return {"normed": Resource(room)}
+    pairs = padded_rows(max(m, 2), k, limits, itemsize=2, rounded=True)
+    return {"sizes": Resource(pairs * 4), "normed": Resource(max(room, pairs * k * 2))}
 
 
 def from_storage(limits: Limits) -> bool:
@@ -132,8 +137,9 @@ def from_storage(limits: Limits) -> bool:
 def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     """Where the kernel finds its m rows.
 
-    A single row is normalised and rounded by the kernel itself. Many rows are normalised and rounded once, into
-    scratch, because every strip would have to repeat the work.
+    A single row is rounded, and few rows are normalised, by the kernel itself. Many rows are normalised and rounded
+    once, into scratch, because every strip would have to repeat the work. On software adapters with subgroups the
+    sums of a row are the same to the bit, however many rows there are.
     """
     k, norm, rounded = linear.k, linear.norm, linear.rounded
     if from_storage(limits):
@@ -141,15 +147,14 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.STORAGE, "normed", steps=tuple(_ready_steps(linear, m, False, limits)))
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
-        # The kernels that read a texture add up a block of activations in another order than those that read a window.
-        is_staged = m > _few_rows(k, limits) and (norm or not limits.steady)
-        stage = Stage("x", "rows", m, k // 4) if is_staged else None
-        if norm:
-            return ActivationSource(Form.TEXTURE, "ready", steps=(_norm_step(linear, m, stage, limits),))
+        stage = Stage("x", "staged", m, k // 4) if m > _few_rows(k, limits) else None
+        if norm and m > NORM_ROWS:
+            norm_step = _norm_step(linear, m, stage, limits)
+            return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,))
         if stage:
-            return ActivationSource(Form.TEXTURE, "rows", stage=stage)
-    in_kernel = m == 1 and limits.profile.shuffle
-    if (rounded and not in_kernel) or (norm and m > 1):
+            return ActivationSource(Form.TEXTURE, "staged", stage=stage)
+    in_kernel = limits.profile.shuffle and (m == 1 or not rounded)
+    if (rounded or (norm and m > 1)) and not in_kernel:
         steps = tuple(_ready_steps(linear, m, rounded, limits))
         return ActivationSource(Form.PACKED if rounded else Form.UNIFORM, "normed", steps=steps)
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM

@@ -60,7 +60,7 @@ def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Li
         **where.consts(),
         "ROWS": rows,
         "STRIPS": each,
-        **({"STAGED_ROWS": STAGED_ROWS} if in_texture else {}),
+        **({"STAGED_ROWS": STAGED_ROWS, "FACTORS": int(rows_from.has_factors)} if in_texture else {}),
         **({"WINDOW": window} if rows_from.form in (Form.UNIFORM, Form.PACKED) else {}),
         **({"NORM": int(bool(rows_from.norm))} if rows_from.form is not Form.PACKED else {}),
     }

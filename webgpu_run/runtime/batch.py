@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,15 +12,18 @@ from ..errors import ShapeError, UnsupportedError
 from ..gpu.callstats import CallStats, host_clock
 from ..gpu.executor import Executor
 from ..gpu.residency import ProgressCallback
+from ..gpu.turns import Turn
 from ..graph import budget
 from ..graph.boundary import graph_errors
 from ..graph.lower import planned_batch
 from ..graph.planner import Engine
 from ..ops.pick_rows import rows_of_words
+from ..ops.plan import TURNS
 from ..shapes import Array
 from .model import Model
 
 MAX_ROWS = 64  # per call, if the batch has no more sequences
+TOGETHER_NS = 100_000_000  # longest submission of a decode: longer ones waste more after the end of a reply
 LEAST_ROWS = 2  # a single row has kernels of its own, which round differently
 
 
@@ -53,8 +57,9 @@ class Batch:
         self.most_rows = graph.tensors[graph.input_ids[0]].max_dims[1]
         self.context = min(b.high for p in engine.plans for b in p.bounds) + 1
         (self._vocab,) = set(model.tables.values()) or {2**31 - 1}
-        self._ids = graph.nodes[-1].outs[0]
+        self._ids, self._how = graph.nodes[-1].outs[0], graph.input_ids[-1]
         self._logits = graph.output_ids[0]
+        self._step_ns = 0  # of the last decode
 
     @property
     def cache_nbytes(self) -> int:
@@ -69,33 +74,66 @@ class Batch:
         With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit,
         whatever other rows there are.
         """
-        start = host_clock()
         self._check(rows)
         wanted = [i for i, row in enumerate(rows) if row.words is not None]
         words = [row.words for row in rows if row.words is not None]
+        read = (self._ids, self._logits) if logits else (self._ids,)
+        (ids, *more), stats = self._call(rows, wanted, [words], read, timed=timed)
         count = len(wanted)
-        if count:
-            missing = min(LEAST_ROWS, self.sequences) - count
-            wanted, words = wanted + wanted[:1] * missing, words + words[:1] * missing
+        chosen: list[int] = ids.reshape(-1)[:count].tolist()
+        return chosen, more[0][:count] if more else None, stats
+
+    def decode(self, rows: Sequence[Row], words: Sequence[Sequence[Array]]) -> tuple[list[list[int]], CallStats]:
+        """Run steps of a decode in one submission; `words` has the sampler words of each step, one entry per row.
+
+        `rows` are those of the first step. Each further one has the tokens that the step before it chose, one position
+        on. Returns the ids that each step chose.
+        """
+        start = time.perf_counter_ns()
+        self._check(rows)
+        self._check([replace(row, position=row.position + len(words) - 1) for row in rows])
+        (ids,), stats = self._call(rows, range(len(rows)), words, (self._ids,))
+        chosen: list[list[int]] = ids.reshape(len(words), -1)[:, : len(rows)].tolist()
+        self._step_ns = (time.perf_counter_ns() - start - stats.compile_ns) // len(words)
+        return chosen, stats
+
+    def together(self, left: int) -> int:
+        """How many steps to put into the next submission, if at most `left` are wanted. The first step is alone."""
+        count = TOGETHER_NS // self._step_ns if self._step_ns else 1
+        return max(1, min(left, count, TURNS if self.engine.only_slots else 1))
+
+    def _call(
+        self,
+        rows: Sequence[Row],
+        wanted: Sequence[int],
+        words: Sequence[Sequence[Array]],
+        read: tuple[int, ...],
+        *,
+        timed: bool = False,
+    ) -> tuple[list[Array], CallStats]:
+        start, stats = host_clock(), CallStats()
+        if wanted:
+            padding = [0] * (min(LEAST_ROWS, self.sequences) - len(wanted))
+            wanted, words = [*wanted, *(wanted[i] for i in padding)], [[*w, *(w[i] for i in padding)] for w in words]
         # A repeated row writes the same keys and values once more.
         rows = [*rows, *[rows[-1]] * (LEAST_ROWS - len(rows))]
         places = [(row.sequence, row.position, row.source, row.shared) for row in rows]
-        inputs = [
-            np.asarray([[row.token for row in rows]], np.int32),
-            np.asarray([max(row.position for row in rows)], np.int32),
-            np.asarray(places, np.int32),
-            np.asarray(wanted, np.int32),
-            rows_of_words(words),
+        hows, last = [rows_of_words(step) for step in words], len(words) - 1
+        tokens, place, index = (np.asarray(x, np.int32) for x in ([[row.token for row in rows]], places, wanted))
+        steps = [
+            [tokens, np.asarray([max(row.position for row in rows) + k], np.int32), place, index, how]
+            for k, how in enumerate(hows)
         ]
         self.device.check()
-        stats = CallStats()
         with self.device.lock, graph_errors(f"{self.model.method.name!r}"):
-            self.executor.make_ready(inputs, stats)
-            self.executor.readbacks = (self._ids, self._logits) if logits else (self._ids,)
-            ids, *more = self.executor.collect(self.executor.submit(stats, timed=timed), stats)
+            self.executor.make_ready([*steps[last][:4], hows[0]], stats, turns=len(steps))
+            is_same = all(np.array_equal(how, hows[0]) for how in hows)
+            inputs = [() if is_same else ((self._how, how),) for how in hows]
+            turns = [Turn(self.engine.moved(step), own) for step, own in zip(steps, inputs, strict=True)]
+            self.executor.readbacks = read
+            outs = self.executor.collect(self.executor.submit(stats, timed=timed, turns=turns), stats)
         stats.host_ns += host_clock() - start
-        chosen: list[int] = ids.reshape(-1)[:count].tolist()
-        return chosen, more[0][:count] if more else None, stats
+        return outs, stats
 
     def _check(self, rows: Sequence[Row]) -> None:
         if not 0 < len(rows) <= self.most_rows:
@@ -115,5 +153,4 @@ def plan(model: Model, sequences: int) -> Engine:
     """The planned graph of a batch; UnsupportedError if the model does not have the form for it."""
     if not model.chooses:
         raise UnsupportedError("it is not a single delegate with a KV cache")
-    limits = replace(model.device.limits, steady=True)
-    return planned_batch(model.method.delegates[0], limits, sequences, max(MAX_ROWS, sequences))
+    return planned_batch(model.method.delegates[0], model.device.limits, sequences, max(MAX_ROWS, sequences))

@@ -1,7 +1,6 @@
 // Stores the chosen id: for the host, in the place of this turn, and as the token of the next turn.
 // include: slots
 const IDS: u32 = 1;  // plan: 1 if the token of the next turn is set
-const TURN: u32 = 63;  // the slot with the number of the turn
 
 fn store(id: i32) {
   t_out[slot(TURN)] = id;

@@ -7,12 +7,6 @@ const NORM: u32 = 0;  // plan: 1 if the kernel normalises its row
 // square is the sum of squares, for the norm.
 struct X { v: array<vec4<f32>, 8>, sum: f32, square: f32 }
 
-fn norm(at: u32, c: u32) -> vec4<f32> {
-  var w = vec4(1.0);
-  w = vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);  // if NORM
-  return w;
-}
-
 fn column(w: vec4<u32>, x: Rows) -> array<f32, ROWS> {
   var d: array<f32, ROWS>;
   for (var r = 0u; r < ROWS; r++) { // unroll
@@ -28,10 +22,3 @@ fn column(w: vec4<u32>, x: Rows) -> array<f32, ROWS> {
 }
 
 fn prepare(lane: u32) {}
-
-// The factor of a row's sums: the norm, which is known once the whole row was read.
-fn factor(row: u32, square: f32) -> f32 {
-  var f = 1.0;
-  f = inverseSqrt(across(square) / f32(K) + params.eps);  // if NORM
-  return f;
-}

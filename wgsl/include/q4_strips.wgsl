@@ -54,14 +54,16 @@ fn main(
     places[i] = place(first, i);
   }
   var acc: array<Sums, STRIPS>;
-  var square = 0.0;  // sum of squares of the row; only a single row is normalised here
+  var square: array<f32, ROWS>;  // sums of squares, for the norm
   prepare(lane);
   for (var b = 0u; b < BLOCKS; b++) {
     var x: Rows;
     for (var r = 0u; r < ROWS; r++) { // unroll
       x[r] = load_x(row + r, b, lane);
     }
-    square += x[0].square;
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      square[r] += x[r].square;
+    }
     for (var i = 0u; i < STRIPS; i++) { // unroll
       let d = columns(places[i], b, lane, x);
       let s = scales(places[i], b, lane);
@@ -71,7 +73,7 @@ fn main(
     }
   }
   for (var r = 0u; r < ROWS; r++) { // unroll
-    let f = factor(row + r, square);
+    let f = factor(row + r, square[r]);
     for (var i = 0u; i < STRIPS; i++) { // unroll
       store_row(row + r, first * STRIPS + i, lane, acc[i][r] * f);
     }

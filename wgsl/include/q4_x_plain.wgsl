@@ -1,7 +1,14 @@
 // Activations in a uniform window; every lane reads all 32 x of a block itself.
 // include: q4_float
+// include: norm_factor
 const WINDOW: u32 = 4;  // plan: rows in the window
 @group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+
+fn norm(at: u32, c: u32) -> vec4<f32> {
+  var w = vec4(1.0);
+  w = vec4(t_norm[at][c], t_norm[at + 2][c], t_norm[at + 4][c], t_norm[at + 6][c]);  // if NORM
+  return w;
+}
 
 fn four(r: u32, b: u32, at: u32, c: u32) -> vec4<f32> {
   let i = b * 8 + at;

@@ -1,29 +1,15 @@
-// The caches of a batch. A row of the call is a token of one sequence; t_rows has its sequence and position, and then the
-// sequence that holds the beginning it shares with others, and how many positions that is: a multiple of eight. Blocks of
-// eight positions are the outer dim of a cache and sequences the next, so that short texts reach the first part only.
-// include: slots
+// The rows of a batch whose caches are buffers, and the rotary embedding of a row.
+// include: row_place
 const HEADS: u32 = 4;  // plan: query heads
 const KV_HEADS: u32 = 2;  // plan: key heads
 const D: u32 = 64;  // plan: head_dim
 const D4: u32 = D / 4;
 const TABLE: u32 = 32;  // plan: columns of the cosine and sine tables
 const HALVES: u32 = 0;  // plan: 1 if the tables pair the halves of a head
-const SEQUENCES: u32 = 4;  // plan
 
-@group(0) @binding(2) var<storage, read> t_rows: array<vec4<i32>>;
 @group(0) @binding(3) var<storage, read> t_x: array<f32>;
 @group(0) @binding(4) var<storage, read> t_cos: array<f32>;
 @group(0) @binding(5) var<storage, read> t_sin: array<f32>;
-
-// The position of a row; the slot has the largest of the call.
-fn position_of(row: u32) -> u32 { return min(u32(t_rows[row].y), slot(params.pos_slot)); }
-
-// Index of the block of eight positions that has position p of a row's text.
-fn block_of(row: u32, p: u32) -> u32 {
-  let place = t_rows[row];
-  let sequence = select(place.x, place.z, p < u32(place.w));
-  return p / 8 * SEQUENCES + min(u32(sequence), SEQUENCES - 1);
-}
 
 // Elements 4 at to 4 at + 3 of t_x, which are some of a head's, rotated for position p.
 fn turned(at: u32, p: u32) -> vec4<f32> {

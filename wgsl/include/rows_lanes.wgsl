@@ -10,10 +10,11 @@ fn run(lane: u32) {
   let at = select(lane, lane - params.quads, is_value);
   if (at >= params.quads) { return; }
   let row = at / (D4 * KV_HEADS);
-  let p = position_of(row);
+  let place = place_of(row);
+  let p = place.position;
   if (is_value) {
-    store_value(block_of(row, p), p % 8, at / D4 % KV_HEADS, at % D4, t_v[at]);
+    store_value(block_of(place, p), p % 8, at / D4 % KV_HEADS, at % D4, t_v[at]);
   } else {
-    store_key(block_of(row, p), p % 8, at / D4 % KV_HEADS, at % D4, turned(at, p));
+    store_key(block_of(place, p), p % 8, at / D4 % KV_HEADS, at % D4, turned(at, p));
   }
 }

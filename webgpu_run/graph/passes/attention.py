@@ -15,6 +15,7 @@ SDPA = "sdpa_with_kv_cache.default"
 ROPE, ROPE_HALVES = "et_vk.apply_rotary_emb.default", "et_vk.apply_rotary_emb_hf.default"
 MAX_COPIES = 8  # between a slice of a rotary table and its use
 ATTENTION, PROJECTED_ATTENTION = "wr.attention", "wr.attention_q4gsw"
+ATTENTION_ROWS, PROJECTED_ATTENTION_ROWS = "wr.attention_rows", "wr.attention_rows_q4gsw"  # of a batch
 
 _rope = Call(f"{ROPE} {ROPE_HALVES}", xq="xq", xk="xk", cos="cos", sin="sin")
 _sdpa = Call(SDPA, q=_rope["oq"], k=_rope["ok"], pos="pos")
@@ -70,30 +71,37 @@ _copy = Call(f"{CLONE} {VIEW}", x="source")
 _cut = Call(SLICE, x="table", dim=Is(0), start="start", step=Is(1))
 
 _linear = Call(FUSED_3)
-_attention = Call(
-    ATTENTION,
-    xq=Call(VIEW, x=_linear["out0"]),
-    xk=Call(VIEW, x=_linear["out1"]),
-    v=Call(VIEW, x=_linear["out2"]),
-    absolute=Is(True),
-)
+_xq, _xk, _v = (Call(VIEW, x=_linear[f"out{i}"]) for i in range(3))
+_attention = Call(ATTENTION, xq=_xq, xk=_xk, v=_v, absolute=Is(True))
+_attention_rows = Call(ATTENTION_ROWS, xq=_xq, xk=_xk, v=_v)
 
 
 def fuse_projection(g: Rewrite, limits: Limits) -> None:
     """The linear that projects to queries, keys and values becomes part of the attention that reads them."""
-    for match in matches(g, _attention):
-        linear, attention = match[_linear], match[_attention]
+    _fuse_projection(g, limits, _attention, PROJECTED_ATTENTION, "mask _dropout causal")
+
+
+def fuse_projection_rows(g: Rewrite, limits: Limits) -> None:
+    """The same for the attention of a batch."""
+    _fuse_projection(g, limits, _attention_rows, PROJECTED_ATTENTION_ROWS, "rows sequences")
+
+
+def _fuse_projection(g: Rewrite, limits: Limits, pattern: Call, fused: str, own: str) -> None:
+    """`own` are the arguments that only this form of attention has."""
+    for match in matches(g, pattern):
+        linear, attention = match[_linear], match[pattern]
         x, cache, table = g.tensor(linear["x"]), g.tensor(attention["kc"]), g.tensor(attention["cos"])
         weights, group = g.value(linear["w"]), g.value(linear["group"])
+        sequences = g.value(attention["sequences"]) if "sequences" in own else 0
         if x is None or cache is None or table is None:
             continue
-        if not isinstance(weights, ValueList) or not isinstance(group, int):
+        if not isinstance(weights, ValueList) or not isinstance(group, int) or not isinstance(sequences, int):
             continue
         widths = tuple(w.dims[0] for v in weights.items if (w := g.tensor(Ref(v))) is not None)
-        if not attention_q4gsw.fits(x.dims, widths, cache.dims, table.dims, group, limits):
+        if not attention_q4gsw.fits(x.dims, widths, cache.dims, table.dims, group, limits, sequences):
             continue
         match.replace(
-            PROJECTED_ATTENTION,
+            fused,
             **linear.some("x", "w", "scales", "group", "bias", "norm", "eps", "rounded"),
-            **attention.some("kc", "vc", "pos", "cos", "sin", "halves", "mask", "_dropout", "causal", "scale"),
+            **attention.some("kc", "vc", "pos", "cos", "sin", "halves", "scale", *own.split()),
         )

@@ -12,21 +12,33 @@ from ...errors import UnsupportedError
 from ...formats.vkgraph import IntList, OperatorCall, SymInt, Value, VkGraph, VkTensor
 from ...ops.choice import MOST_RECENT, WORDS
 from ...ops.limits import Limits
+from ...ops.plan import TURNS
 from .. import calls
 from ..fuse import PASSES, fuse
 from ..pattern import Call, Is, matches
 from ..rewrite import Rewrite
 from .all_rows import PER_ROW, last_row, tensors_of
-from .attention import ATTENTION, fuse_projection
+from .attention import (
+    ATTENTION,
+    ATTENTION_ROWS,
+    PROJECTED_ATTENTION_ROWS,
+    fuse_projection,
+    fuse_projection_rows,
+)
 from .linears import FUSED_1, FUSED_2, FUSED_3
 from .tidy import CLONE, SELECT, SIZE, SLICE, VIEW, drop_unused
 
-ATTENTION_ROWS, PICK_ROWS, TAKE = "wr.attention_rows", "wr.pick_rows", "aten.index_select.default"
+PICK_ROWS, TAKE = "wr.pick_rows", "aten.index_select.default"
 # Ops that treat every row alike, or only move what is no row: besides those of `PER_ROW`.
-_ALIKE = PER_ROW.ops | frozenset(
-    f"{VIEW} {CLONE} {SELECT} {SIZE} {SLICE} {FUSED_1} {FUSED_2} {FUSED_3} {ATTENTION_ROWS} {TAKE} add "
-    "et_vk.prepack.default et_vk.embedding_q4gsw.default aten.embedding.default aten.sigmoid.default "
-    "aten.gelu.default aten.relu.default aten.native_layer_norm.default".split()
+_OF_ROWS = frozenset((ATTENTION_ROWS, PROJECTED_ATTENTION_ROWS))
+_ALIKE = (
+    _OF_ROWS
+    | PER_ROW.ops
+    | frozenset(
+        f"{VIEW} {CLONE} {SELECT} {SIZE} {SLICE} {FUSED_1} {FUSED_2} {FUSED_3} {TAKE} add "
+        "et_vk.prepack.default et_vk.embedding_q4gsw.default aten.embedding.default aten.sigmoid.default "
+        "aten.gelu.default aten.relu.default aten.native_layer_norm.default".split()
+    )
 )
 _attention = Call(ATTENTION, absolute=Is(True))
 
@@ -36,7 +48,8 @@ def batched(vk: VkGraph, limits: Limits, sequences: int) -> VkGraph:
 
     Inputs are the tokens [1, S], the largest position [1], the `rows` [S, 4] of wr.attention_rows, the indices [P] of
     the rows whose next token is wanted, and their sampler words [P, W]. It computes the logits [P, vocabulary], which
-    are its output, and the chosen ids [P], the result of its last call.
+    are its output, and the chosen ids [P], the result of its last call. These are also the first P tokens of the next
+    turn of a submission.
     """
     if not _takes_tokens(vk):
         raise UnsupportedError("it does not turn tokens and a position into logits")
@@ -55,11 +68,12 @@ def batched(vk: VkGraph, limits: Limits, sequences: int) -> VkGraph:
         if g.value(call["mask"]) is None and g.value(call["causal"]) is True:
             match.replace(ATTENTION_ROWS, **inputs, rows=calls.Ref(rows), sequences=sequences)
     drop_unused(g, limits)
+    fuse_projection_rows(g, limits)
     vk = g.finish()
     _check(vk)
     values = list(vk.values)
-    chosen = _add(values, VkTensor("int32", (most,)))
-    pick = calls.make_call(PICK_ROWS, {"x": vk.output_ids[0], "how": how}, chosen)
+    chosen = _add(values, VkTensor("int32", (TURNS * most,)))  # each turn of a submission has a place for its ids
+    pick = calls.make_call(PICK_ROWS, {"x": vk.output_ids[0], "how": how, "feeds": _add(values, True)}, chosen)
     return replace(vk, values=tuple(values), chain=(*vk.chain, pick))
 
 
@@ -118,11 +132,11 @@ def _check(vk: VkGraph) -> None:
         is_symint = isinstance(vk.values[calls.output_of(call)], SymInt)
         if call.name == SELECT or (is_symint and not positions.isdisjoint(calls.reads(call))):
             positions.add(calls.output_of(call))
-        elif call.name != ATTENTION_ROWS and not positions.isdisjoint(calls.reads(call)):
+        elif call.name not in _OF_ROWS and not positions.isdisjoint(calls.reads(call)):
             raise UnsupportedError(f"{call.name} reads the position")
         elif call.name == SLICE and not _is_slice_of_columns(vk, call):
             raise UnsupportedError(f"{call.name} may mix rows")
-    if not any(call.name == ATTENTION_ROWS for call in vk.chain):
+    if not any(call.name in _OF_ROWS for call in vk.chain):
         raise UnsupportedError("it has no attention over KV caches that a batch could share")
 
 
