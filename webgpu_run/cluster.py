@@ -25,6 +25,7 @@ from .console import outfile
 from .errors import DeviceError, RunError, UsageError
 from .formats.pte import Program
 from .gpu import adapters
+from .llm import batch
 from .llm import tokenizer as tokenizers
 from .llm.language_model import LLM
 from .llm.many import Many
@@ -33,7 +34,8 @@ from .version import __version__
 
 RESOURCE = "webgpu"
 RESTARTS = 3  # of a worker whose process dies; Ray repeats what it was doing
-MOST_ROWS = 8  # in a block
+MOST_ROWS = 8  # in a block, if a worker runs one prompt at a time
+ROUNDS = 4  # blocks of a worker that runs several at a time have so many times their number
 BLOCKS = 4  # for each worker at least, so that the last ones end at about the same time
 LOOK_SECONDS = 1.0  # between two looks at which nodes are alive
 
@@ -70,6 +72,7 @@ class ReplyWork:
     seed: int
     chat: bool
     system: str | None
+    parallel: int | None  # prompts at a time on each worker; None: as many as memory and speed suggest
     model: dict[str, Any]  # arguments of LLM, whose paths are in the folder of the files
 
 
@@ -114,11 +117,16 @@ def unpacked(files: Files) -> Iterator[Path]:
         yield Path(folder)
 
 
+def most_rows(parallel: int | None) -> int:
+    """The most rows in a block for workers that run so many prompts at a time."""
+    return MOST_ROWS if parallel == 1 else ROUNDS * (parallel or batch.MOST)
+
+
 class Dealer:
     """Deals rows out in blocks, and again if the worker that had them is lost. A row counts once."""
 
-    def __init__(self, rows: Sequence[int], workers: int) -> None:
-        size = max(1, min(MOST_ROWS, len(rows) // (BLOCKS * max(1, workers))))
+    def __init__(self, rows: Sequence[int], workers: int, most: int = MOST_ROWS) -> None:
+        size = max(1, min(most, len(rows) // (BLOCKS * max(1, workers))))
         self._waiting = deque(tuple(rows[at : at + size]) for at in range(0, len(rows), size))
         self._held: dict[int, tuple[int, ...]] = {}  # worker -> its block
         self.missing = set(rows)
@@ -222,7 +230,7 @@ class Worker:
             llm = LLM(**{**given, "data": [folder / name for name in given["data"]]}, device=device)
         self._adapter = llm.model.device.name
         requests = [_tokenized(request, llm, work) for request in work.requests]
-        return Many(llm, requests, work.options, seed=work.seed)
+        return Many(llm, requests, work.options, seed=work.seed, parallel=work.parallel)
 
     def _complete(self, shared: Sequence[Any], rows: Sequence[int]) -> list[tuple[int, dict[str, Any]]]:
         if self._many is None:
@@ -317,10 +325,10 @@ class Cluster:
         return [f"{place}: {n} rows{', then lost' if place in lost else ''}" for place, n in self.counts.items()]
 
     def complete(
-        self, rows: Sequence[int], *, stopped: Callable[[], bool] = lambda: False
+        self, rows: Sequence[int], most: int = MOST_ROWS, *, stopped: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The completions of these rows, as they come. It ends early if `stopped`."""
-        dealer = Dealer(rows, len(self._actors))
+        """The completions of these rows, as they come; a block has at most `most`. It ends early if `stopped`."""
+        dealer = Dealer(rows, len(self._actors), most)
         pending = {self._call(i, ()): i for i in self._actors}
         while dealer.missing and not stopped():
             for worker, answer in self._answers(pending):

@@ -2,13 +2,14 @@
 """Two Ray nodes on this machine, one of which is killed halfway: the output must be complete, in order and equal.
 
     python -m venv ray && ray/bin/pip install -e '.[ray]'
-    ray/bin/python tests/tools/ray_runs.py [--model MODEL.pte] [--rows 60] [-n 24] [--bench]
+    ray/bin/python tests/tools/ray_runs.py [--model MODEL.pte] [--rows 60] [-n 24] [--parallel 4] [--bench]
 
 A head without adapters and two nodes with one worker each start on this machine, with Ray's token authentication on.
-The same prompts run on one machine without Ray; with Ray; with Ray while the node of one worker gets SIGKILL after half
-of the rows; and once without a token, which must be refused. With `--bench`, `webgpu-bench --ray` measures both
-nodes. Everything that was started is stopped at the end. Ray listens on all interfaces; to have none but loopback, as
-root: `unshare -n sh -c 'ip link set lo up && ray/bin/python tests/tools/ray_runs.py'`.
+The same prompts run one at a time on one machine without Ray; with Ray, several at a time on each node; with Ray while
+the node of one worker gets SIGKILL after half of the rows; and once without a token, which must be refused. With
+`--bench`, `webgpu-bench --ray` measures both nodes. Everything that was started is stopped at the end. Ray listens on
+all interfaces; to have none but loopback, as root:
+`unshare -n sh -c 'ip link set lo up && ray/bin/python tests/tools/ray_runs.py'`.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--model")
     parser.add_argument("--rows", type=int, default=60)
     parser.add_argument("-n", type=int, default=24)
+    parser.add_argument("--parallel", default="4", help="prompts at a time on each node")
     parser.add_argument("--bench", action="store_true")
     args = parser.parse_args(argv)
     faults = []
@@ -133,10 +135,10 @@ def main(argv: list[str]) -> int:
         ]
         prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
         model = [args.model] if args.model else []
-        flags = [*model, "--prompts", str(prompts), "-n", str(args.n), "--seed", "5", "--ignore-eos", "--parallel", "1"]
+        flags = [*model, "--prompts", str(prompts), "-n", str(args.n), "--seed", "5", "--ignore-eos", "--parallel"]
         nodes = Nodes(folder)
         plain_env = {key: value for key, value in nodes.env.items() if not key.startswith("RAY_AUTH")}
-        alone = run([*flags, "--out", str(folder / "alone.jsonl")], nodes.env)
+        alone = run([*flags, "1", "--out", str(folder / "alone.jsonl")], nodes.env)
         print(alone.communicate()[1].strip().splitlines()[-1])
         want = rows_of(folder / "alone.jsonl")
         try:
@@ -146,14 +148,17 @@ def main(argv: list[str]) -> int:
                 nodes.start(worker, 1)
                 nodes.wait(count)
             refused = run(
-                [*flags, "--ray", nodes.address], {**plain_env, "HOME": str(folder), "RAY_AUTH_MODE": "token"}
+                [*flags, args.parallel, "--ray", nodes.address],
+                {**plain_env, "HOME": str(folder), "RAY_AUTH_MODE": "token"},
             )
             error = refused.communicate()[1].strip()
             reason = next((line for line in error.splitlines() if "error:" in line), "")
             print(f"without a token: exit {refused.returncode}: {reason}")
             if refused.returncode == 0:
                 faults.append("a command without a token was let in")
-            together = run([*flags, "--out", str(folder / "both.jsonl"), "--ray", nodes.address], nodes.env)
+            together = run(
+                [*flags, args.parallel, "--out", str(folder / "both.jsonl"), "--ray", nodes.address], nodes.env
+            )
             said = together.communicate()[1].strip()
             print(said)
             if not all(f"{name}, " in said for name in ("north", "south")):
@@ -163,7 +168,7 @@ def main(argv: list[str]) -> int:
             if args.bench:
                 faults += bench(folder, nodes, model)
             out = folder / "killed.jsonl"
-            killed = run([*flags, "--out", str(out), "--ray", nodes.address], nodes.env)
+            killed = run([*flags, args.parallel, "--out", str(out), "--ray", nodes.address], nodes.env)
             journal = out.with_name(out.name + ".journal")
             while killed.poll() is None and (
                 not journal.exists() or journal.read_bytes().count(b"\n") < args.rows // 2

@@ -258,8 +258,6 @@ def _check(settings: Settings) -> None:
         raise UsageError(f"{names} cannot be used with --prompts")
     if settings.ray is not None and settings.timeout is not None:
         raise UsageError("--timeout cannot be used with --ray")
-    if settings.ray is not None and settings.parallel not in (None, 1):
-        raise UsageError("--parallel cannot be used with --ray: each adapter runs one prompt at a time")
     if settings.system is not None and not settings.chat:
         raise UsageError("--system is for --chat")
     if settings.out is not None:
@@ -295,7 +293,7 @@ def _key(program: Program, settings: Settings, data: bytes) -> dict[str, Any]:
         "tokenizer or template": [settings.tokenizer, settings.template],
         "chat or system message": chat,
         # How many prompts share a call does not matter, but whether any do: that changes kernels, and near ties.
-        **({"--parallel": "one at a time"} if settings.parallel == 1 or settings.ray is not None else {}),
+        **({"--parallel": "one at a time"} if settings.parallel == 1 else {}),
         **{f"--{name.replace('_', '-')}": value for name, value in options.items()},
     }
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..cluster import Cluster, ReplyWork, collect_files
+from ..cluster import Cluster, ReplyWork, collect_files, most_rows
 from ..console.early import INTERRUPTED
 from ..console.progress import Progress
 from ..console.terminal import plural, stderr_console
@@ -37,12 +37,13 @@ class RayRun(Run):
             model |= {"kv": settings.kv, "method": settings.method, "chunk": settings.chunk, "lookup": settings.lookup}
             model |= {"fuse": not settings.no_fuse, "tune": not settings.no_tune}
             options = {name: value for name, value in reply_options(settings).items() if name != "seed"}
-            work = ReplyWork(self.requests, options, self.seed, settings.chat, settings.system, model)
+            chat, parallel = (settings.chat, settings.system), settings.parallel
+            work = ReplyWork(self.requests, options, self.seed, *chat, parallel, model)
             workers = cluster.start(files, work, settings.device)
             clock.loaded()
             progress("rows", tally.resumed, tally.total, f"{plural(workers, 'worker')} starting")
             with interrupts.deferred():
-                for index, row in cluster.complete(rows, stopped=lambda: interrupts.requested):
+                for index, row in cluster.complete(rows, most_rows(parallel), stopped=lambda: interrupts.requested):
                     add(index, row)
                     tally.add(_CompletionCounts(row))
                     tally.show(progress, f"{plural(cluster.ready, 'worker')}, ")

@@ -96,6 +96,8 @@ class Many:
 
             run = batch_run(self.llm, jobs, self.parallel)
             if not isinstance(run, str):
+                if self.parallel is None and len(jobs) > run.parallel:
+                    self.parallel = run.parallel  # it was measured
                 yield from run.completions()
                 return
             if self.warn:
