@@ -89,13 +89,18 @@ def few(m: int, k: int, limits: Limits) -> int:
 
 
 def ready(
-    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool
+    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool, bytes_: bool = False
 ) -> list[dict[str, Any]]:
     """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
     held = (window(m, 4 * k, limits) if rounded else few(m, k, limits)) if profile.images else m
     consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
-    consts |= {"ROUND": int(rounded), "PACKED": int(pairs), "WINDOW": held if profile.images else 0}
+    consts |= {
+        "ROUND": int(rounded),
+        "PACKED": int(pairs),
+        "BYTES": int(bytes_),
+        "WINDOW": held if profile.images else 0,
+    }
     found: list[dict[str, Any]] = []
     for first in range(0, m, held):
         live = min(held, m - first)
@@ -117,6 +122,7 @@ def expected(
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
     fresh = "round" in forms and m == 1 and (profile.shuffle or gpu)  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
+    bytes_ = "round" in forms and tiled and limits.dot4
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
     image = copied or ("round" not in forms and "norm" in forms and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
@@ -142,7 +148,8 @@ def expected(
     consts = {"K": k, "G": group, "LANES": lanes, "TOGETHER": near, "PARTS": parts(k, group, lanes, limits)}
     consts |= {"IMAGES": int(profile.images), **kept}
     if tiled:
-        kernel, consts = "linear_q4gsw_tiled", {**consts, "TALL": tall, "SIZES": int("round" in forms)}
+        kernel = "linear_dq8ca_tiled" if bytes_ else "linear_q4gsw_tiled"
+        consts |= {"TALL": tall} | ({} if bytes_ else {"SIZES": int("round" in forms)})
     elif gpu:
         name = "narrow" if shares["QUADS"] == 1 and not fresh else "few" + "_round" * fresh
         kernel, consts = f"linear_q4gsw_{name}", {**consts, **shares, "NORM": int(folded)}
@@ -170,7 +177,9 @@ def expected(
         found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
         stage = {}
     elif ("round" in forms and not fresh) or ("norm" in forms and m > 1):
-        found = ready(m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed)
+        found = ready(
+            m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed, bytes_=bytes_
+        )
     for first in range(0, m, held):
         live = min(held, m - first)
         params = {

@@ -1,4 +1,4 @@
-"""How GPUs multiply by 4-bit weights: the constants of q4_few.wgsl and of linear_q4gsw_tiled.wgsl."""
+"""How GPUs multiply by 4-bit weights: the constants of q4_few.wgsl and of the two kernels with tiles."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ _BLOCK_BYTES = 144  # struct Block of few_x_staged.wgsl
 
 
 def uses_tiles(m: int, limits: Limits) -> bool:
-    """Whether m rows go through linear_q4gsw_tiled.wgsl."""
+    """Whether m rows go through a kernel with tiles."""
     fits = _tile_bytes(8) <= limits.max_workgroup_bytes and limits.max_invocations >= _TILE_INVOCATIONS
     return limits.profile.tiled and m > FEW_ROWS and fits
 
 
-def tile_consts(m: int, where: Layout, rounded: bool) -> dict[str, int]:
-    """The compile-time constants of linear_q4gsw_tiled.wgsl: tiles of 64 rows if there are enough of them, else 32."""
+def uses_bytes(m: int, limits: Limits) -> bool:
+    """Whether m rows of 8-bit activations are multiplied as bytes, and not as f32."""
+    return limits.dot4 and uses_tiles(m, limits)
+
+
+def tile_consts(m: int, where: Layout) -> dict[str, int]:
+    """The compile-time constants of both kernels with tiles: tiles of 64 rows if there are enough of them, else 32."""
     tiles = ceil_div(where.strips * where.lanes, TILE_QUADS) * ceil_div(m, 64)
-    return where.consts() | {"TALL": 8 if m > 32 and tiles >= WORKGROUPS else 4, "SIZES": int(rounded)}
+    return where.consts() | {"TALL": 8 if m > 32 and tiles >= WORKGROUPS else 4}
 
 
 def _tile_bytes(tall: int) -> int:
