@@ -4,6 +4,7 @@
 // packed it. The sum of a block is an exact integer; its zero point and its scale are applied in f32.
 // include: q4_texel
 // include: q4_out_rows
+// include: q8_bytes
 const TALL: u32 = 8;  // plan: rows per invocation
 @group(0) @binding(3) var<storage, read> t_x: array<vec4<u32>>;  // 16 values of k
 @group(0) @binding(4) var<storage, read> t_sizes: array<vec2<f32>>;  // step size and zero point of each row
@@ -14,17 +15,6 @@ struct Rows { rows: array<array<vec4<u32>, 2>, TALL>, pad: array<vec4<u32>, 2> }
 var<workgroup> x_tile: array<Rows, 8>;
 var<workgroup> w_tile: array<array<vec4<u32>, 16>, 8>;  // [half block * 4 + column][quad]
 var<workgroup> w_sums: array<array<vec4<i32>, 16>, 2>;  // [half block][quad], of each column
-
-// Two words of nibbles as signed bytes, each 16 times its weight. Nibbles of even k come before those of odd k.
-fn decoded(words: vec2<u32>) -> vec4<u32> {
-  let w = words ^ vec2(0x88888888u);
-  return vec4(w << vec2(4u), w).xzyw & vec4(0xf0f0f0f0u);
-}
-
-// The dot product of 16 values of k is added to `sum` in the order in which GPUs do both in one instruction.
-fn dot16(a: vec4<u32>, b: vec4<u32>, sum: i32) -> i32 {
-  return dot4I8Packed(a.w, b.w) + (dot4I8Packed(a.z, b.z) + (dot4I8Packed(a.y, b.y) + (dot4I8Packed(a.x, b.x) + sum)));
-}
 
 @compute @workgroup_size(128)
 fn main(
@@ -54,17 +44,17 @@ fn main(
     if (x_row < 8 * TALL) { x_tile[x_row % 8].rows[x_row / 8][t % 2] = t_x[x_at + b * 2]; }
     let bytes = decoded(select(words.xy, words.zw, half == 1));
     w_tile[half * 4 + c][q] = bytes;
-    w_sums[half][q][c] = dot16(bytes, vec4(0x01010101u), 0);
+    w_sums[half][q][c] = add_dot(bytes, vec4(0x01010101u), 0);
     workgroupBarrier();
     let sums = vec4<f32>(w_sums[0][q] + w_sums[1][q]);
     for (var r = 0u; r < TALL; r++) { // unroll
       let x0 = x_tile[g].rows[r][0];
       let x1 = x_tile[g].rows[r][1];
       let d = vec4(
-        dot16(x1, w_tile[4][q], dot16(x0, w_tile[0][q], 0)),
-        dot16(x1, w_tile[5][q], dot16(x0, w_tile[1][q], 0)),
-        dot16(x1, w_tile[6][q], dot16(x0, w_tile[2][q], 0)),
-        dot16(x1, w_tile[7][q], dot16(x0, w_tile[3][q], 0)));
+        add_dot(x1, w_tile[4][q], add_dot(x0, w_tile[0][q], 0)),
+        add_dot(x1, w_tile[5][q], add_dot(x0, w_tile[1][q], 0)),
+        add_dot(x1, w_tile[6][q], add_dot(x0, w_tile[2][q], 0)),
+        add_dot(x1, w_tile[7][q], add_dot(x0, w_tile[3][q], 0)));
       acc[r] = fma(scale, fma(vec4(-zero[r]), sums, vec4<f32>(d)), acc[r]);
     }
     workgroupBarrier();

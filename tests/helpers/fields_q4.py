@@ -89,7 +89,7 @@ def few(m: int, k: int, limits: Limits) -> int:
 
 
 def ready(
-    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool, bytes_: bool = False
+    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool, in_bytes: bool = False
 ) -> list[dict[str, Any]]:
     """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
@@ -98,7 +98,7 @@ def ready(
     consts |= {
         "ROUND": int(rounded),
         "PACKED": int(pairs),
-        "BYTES": int(bytes_),
+        "BYTES": int(in_bytes),
         "WINDOW": held if profile.images else 0,
     }
     found: list[dict[str, Any]] = []
@@ -120,9 +120,10 @@ def expected(
     gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
-    fresh = "round" in forms and m == 1 and (profile.shuffle or gpu)  # the linear rounds its row
+    roomy = profile.shuffle or gpu or 2 * k + 128 <= limits.max_workgroup_bytes
+    fresh = "round" in forms and m == 1 and roomy  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
-    bytes_ = "round" in forms and tiled and limits.dot4
+    in_bytes = "round" in forms and gpu and limits.dot4
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
     image = copied or ("round" not in forms and "norm" in forms and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
@@ -148,19 +149,21 @@ def expected(
     consts = {"K": k, "G": group, "LANES": lanes, "TOGETHER": near, "PARTS": parts(k, group, lanes, limits)}
     consts |= {"IMAGES": int(profile.images), **kept}
     if tiled:
-        kernel = "linear_dq8ca_tiled" if bytes_ else "linear_q4gsw_tiled"
-        consts |= {"TALL": tall} | ({} if bytes_ else {"SIZES": int("round" in forms)})
+        kernel = "linear_dq8ca_tiled" if in_bytes else "linear_q4gsw_tiled"
+        consts |= {"TALL": tall} | ({} if in_bytes else {"SIZES": int("round" in forms)})
     elif gpu:
         name = "narrow" if shares["QUADS"] == 1 and not fresh else "few" + "_round" * fresh
-        kernel, consts = f"linear_q4gsw_{name}", {**consts, **shares, "NORM": int(folded)}
-        consts |= {"SIZES": int("round" in forms and m > 1), "ROUND": int(fresh)}
+        kernel = ("linear_dq8ca_" if in_bytes else "linear_q4gsw_") + name
+        consts |= shares | {"NORM": int(folded), "ROUND": int(fresh)}
+        consts |= {} if in_bytes else {"SIZES": int("round" in forms and m > 1)}
     else:
         consts |= {"ROWS": rows, "STRIPS": each}
         consts |= {"STAGED_ROWS": 64} if image else {} if fresh else {"WINDOW": held}
         consts |= {} if packed else {"NORM": int(folded)}
         kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
-        if fresh or image:
-            kernel = "linear_dq8ca_fresh" if fresh else "linear_q4gsw_rows"
+        kernel = "linear_q4gsw_rows" if image else kernel
+        if fresh:
+            kernel = "linear_dq8ca_" + ("fresh" if profile.shuffle else "staged")
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
@@ -178,7 +181,7 @@ def expected(
         stage = {}
     elif ("round" in forms and not fresh) or ("norm" in forms and m > 1):
         found = ready(
-            m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed, bytes_=bytes_
+            m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed, in_bytes=in_bytes
         )
     for first in range(0, m, held):
         live = min(held, m - first)

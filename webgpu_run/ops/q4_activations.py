@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ..shapes import align, ceil_div
 from .limits import Limits
 from .plan import STAGED_ROWS, Stage, Step, Window, fold
-from .q4_gpu import uses_bytes
 from .spec import Resource
 
 FEW_ROWS = 16  # up to this many rows are read from a uniform window, because copying them into a texture costs more
@@ -116,8 +115,9 @@ def _fit_texture(m: int, limits: Limits) -> bool:
 def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> dict[str, Resource]:
     """Scratch for the staged, normalised or rounded rows of a prefill."""
     if from_storage(limits):
-        ready = {"normed": Resource(m * k * 4)} if m > 1 and (rounded or norm) else {}
-        return ready | ({"sizes": Resource(m * 8)} if m > 1 and rounded else {})
+        in_bytes = rounded and limits.dot4
+        ready = {"normed": Resource(m * k * (1 if in_bytes else 4))} if m > 1 and (rounded or norm) else {}
+        return ready | ({"sizes": Resource(m * (8 if in_bytes else 4))} if m > 1 and rounded else {})
     if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
         return {}
     scratch: dict[str, Resource] = {}
@@ -147,7 +147,7 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     k, norm, rounded = linear.k, linear.norm, linear.rounded
     if from_storage(limits):
         if m > 1 and (rounded or norm):
-            form = Form.BYTES if rounded and uses_bytes(m, limits) else Form.STORAGE
+            form = Form.BYTES if rounded and limits.dot4 else Form.STORAGE
             return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
@@ -158,12 +158,17 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", steps=(_norm_step(linear, m, stage, limits),))
         if stage:
             return ActivationSource(Form.TEXTURE, "rows", stage=stage)
-    in_kernel = m == 1 and limits.profile.shuffle
+    in_kernel = m == 1 and (limits.profile.shuffle or _staged_bytes(k, limits) <= limits.max_workgroup_bytes)
     if (rounded and not in_kernel) or (norm and m > 1):
         form = Form.PACKED if rounded else Form.UNIFORM
         return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
     return ActivationSource(form, norm="norm" if norm else "")
+
+
+def _staged_bytes(k: int, limits: Limits) -> int:
+    """Workgroup memory of q8_x_staged.wgsl."""
+    return k * 2 + limits.profile.lanes * 16
 
 
 def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> Step:

@@ -19,11 +19,6 @@ def uses_tiles(m: int, limits: Limits) -> bool:
     return limits.profile.tiled and m > FEW_ROWS and fits
 
 
-def uses_bytes(m: int, limits: Limits) -> bool:
-    """Whether m rows of 8-bit activations are multiplied as bytes, and not as f32."""
-    return limits.dot4 and uses_tiles(m, limits)
-
-
 def tile_consts(m: int, where: Layout) -> dict[str, int]:
     """The compile-time constants of both kernels with tiles: tiles of 64 rows if there are enough of them, else 32."""
     tiles = ceil_div(where.strips * where.lanes, TILE_QUADS) * ceil_div(m, 64)
@@ -35,11 +30,12 @@ def _tile_bytes(tall: int) -> int:
     return 8 * (tall * 64 + 64) + 4096
 
 
-def few_kernel(consts: dict[str, int]) -> str:
+def few_kernel(consts: dict[str, int], *, in_bytes: bool) -> str:
     """The kernel for these constants. Where invocations share no x, it is one without x in workgroup memory."""
+    name = "linear_dq8ca_few" if in_bytes else "linear_q4gsw_few"
     if consts["ROUND"]:
-        return "linear_q4gsw_few_round"
-    return "linear_q4gsw_narrow" if consts["QUADS"] == 1 else "linear_q4gsw_few"
+        return f"{name}_round"
+    return "linear_q4gsw_narrow" if consts["QUADS"] == 1 else name
 
 
 def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits) -> dict[str, int]:
@@ -63,15 +59,18 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
     room = limits.max_workgroup_bytes
     shared = (t for t in (4, 3, 2) if turns % t == 0 and t <= most and _shared_bytes(rows, quads, splits, t) <= room)
     each = next(shared, 1)
-    return where.consts() | {
-        "ROWS": rows,
-        "QUADS": quads,
-        "SPLITS": splits,
-        "TURNS": each,
-        "NORM": int(norm),
-        "SIZES": int(rounded and m > 1),
-        "ROUND": int(rounded and m == 1),
-    }
+    return (
+        where.consts()
+        | {
+            "ROWS": rows,
+            "QUADS": quads,
+            "SPLITS": splits,
+            "TURNS": each,
+            "NORM": int(norm),
+            "ROUND": int(rounded and m == 1),
+        }
+        | ({} if rounded and limits.dot4 else {"SIZES": int(rounded and m > 1)})
+    )
 
 
 def _shared_bytes(rows: int, quads: int, splits: int, turns: int) -> int:

@@ -4,6 +4,7 @@
 // exactly: in pairs with PACKED (see q8_int.wgsl), else as f32.
 // include: row_grid
 // include: q8_range
+// include: q8_pack
 const K: u32 = 64;  // plan: elements per row
 const ROUND: u32 = 1;  // plan
 const PACKED: u32 = 1;  // plan
@@ -28,13 +29,6 @@ fn ready(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
   if (BYTES == 1) { return quantized(x, weight); }
   if (ROUND == 1) { return steps(x, weight); }
   return x * norm * weight;
-}
-
-// 8 values of k as bytes: those of even k before those of odd k, which is the order of unpacked nibbles.
-fn packed(upper: vec4<f32>, lower: vec4<f32>) -> vec2<u32> {
-  let a = vec4<i32>(upper);
-  let b = vec4<i32>(lower);
-  return vec2(pack4xI8(vec4(a.xz, b.xz)), pack4xI8(vec4(a.yw, b.yw)));
 }
 
 fn run(at: u32, lane: u32) {
