@@ -21,8 +21,8 @@ def test_the_table_of_decode_steps() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_rounded_rows_take_no_dispatch(profile: str) -> None:
-    """Two layers of 8-bit activations: rows are rounded where they are multiplied, except by software-plain."""
+    """Two layers of 8-bit activations: rows are rounded where they are multiplied."""
     (delegate,) = pte.load(Path(__file__).parent / "fixtures" / "tiny_8da4w.pte").method(None).delegates
     kernels = [step.kernel for step in decode_steps(planned(delegate, PROFILES[profile])) if "pick" not in step.kernel]
     layers = [k for k in kernels if not k.startswith(("embedding", "copy"))][:-1]  # the last is the head
-    assert len(layers) == (2 * 9 + 1 if profile == "software-plain" else 2 * 5)
+    assert len(layers) == 2 * 5

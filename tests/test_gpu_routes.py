@@ -28,6 +28,13 @@ LINEAR = {
     ),
     "wr.linear_q4gsw.3": (_fused_case(35, 64, (96, 32, 36), 8, norm=True, bias=True),),
 }
+BYTES = {
+    "wr.linear_q4gsw.1": (
+        _fused_case(40, 64, (44, 44), 9, 33, swiglu=True, norm=True, rounded=True),
+        _fused_case(65, 256, (70,), 64, 17, 8, bias=True, res=True, rounded=True, group=128),
+        _fused_case(37, 64, (8196,), 36, rounded=True),  # so wide that tiles have 64 rows
+    ),
+}
 ATTENTION = {
     "wr.attention": (
         attention._case(1, 300, 9, 3, 64, 290),
@@ -66,6 +73,18 @@ CASES, TILE_CASES = (
     [pytest.param(name, case, id=f"{name}-{i}") for name, found in cases.items() for i, case in enumerate(found)]
     for cases in (LINEAR, TILES)
 )
+
+
+@pytest.mark.parametrize("dot4", [True, False])
+@pytest.mark.parametrize(("name", "case"), [(name, case) for name, found in BYTES.items() for case in found])
+def test_tiled_bytes(name: str, case: Case, dot4: bool, device: Device) -> None:
+    """8-bit rows as bytes where a GPU multiplies four of them at a time, else as f32."""
+    op = load_all()[name]
+    gpu = with_limits(device, profile=GPU, software=False, dot4=dot4, **CORE)
+    plan = Engine(opcheck.build(op, case).builder.graph(), gpu.limits).plans[-1]
+    assert plan.steps[-1].kernel == ("linear_dq8ca_tiled" if dot4 else "linear_q4gsw_tiled")
+    opcheck.check_case(op, case, gpu)
+    opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)

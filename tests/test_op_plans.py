@@ -17,7 +17,7 @@ from helpers.cases import all_cases
 
 CASES = [pytest.param(op, case, id=label) for label, _, op, case in all_cases()]
 KINDS = (
-    Limits(),
+    Limits(dot4=True),
     Limits(software=True, subgroups=True, uniform_align=32, profile=SOFTWARE),
     Limits(subgroups=True, f16=True, max_workgroups=7, uniform_align=32),
 )
@@ -49,7 +49,7 @@ def refused(op: Op, case: Case, limits: Limits) -> bool:
 @pytest.mark.parametrize(("op", "case"), CASES)
 def test_expected_fields(op: Op, case: Case) -> None:
     """Routes by rule, grids just large enough for what their kernel says it serves, fields that fit their uniforms."""
-    for limits in (*KINDS[:2], graphs.ANY):
+    for limits in (Limits(), *KINDS[:2], graphs.ANY):
         if not opcheck.must_run(op, case, limits):
             continue
         for live in opcheck.lives(case):

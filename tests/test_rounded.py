@@ -8,13 +8,27 @@ import pytest
 from webgpu_run.formats.vkgraph import ValueList
 from webgpu_run.gpu.device import Device
 from webgpu_run.ops import q4_layout, q8
-from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Profile
+from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE
 from webgpu_run.shapes import Array
 
 from helpers.graphs import Builder, run, with_limits
 
 K, N = 96, 36
 ROWS = ("positive", "negative", "both", "one", "zero", "tiny", "mixed")
+
+
+KINDS = {
+    "software": {"profile": SOFTWARE},
+    "software-plain": {"profile": PLAIN},
+    "gpu": {"profile": GPU, "dot4": True},
+    "gpu-float": {"profile": GPU, "dot4": False},
+}
+
+
+def planned_for(device: Device, kind: str) -> Device:
+    if kind == "software" and not device.limits.subgroups:
+        pytest.skip("no subgroups")
+    return with_limits(device, **KINDS[kind])
 
 
 def row(kind: str, rng: np.random.Generator) -> Array:
@@ -30,16 +44,15 @@ def row(kind: str, rng: np.random.Generator) -> Array:
     return np.asarray(x, np.float32)
 
 
-@pytest.mark.parametrize("profile", [SOFTWARE, PLAIN, GPU], ids=lambda p: p.name)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fill", [0x00, 0xFF, 0xF0, 0x08, None], ids=str)
-def test_exact(profile: Profile, fill: int | None, device: Device) -> None:
-    """Against the same sums of integers on the host, for one row (which the linear rounds itself) and for several."""
-    if profile.shuffle and not device.limits.subgroups:
-        pytest.skip("no subgroups")
+def test_exact(kind: str, fill: int | None, device: Device) -> None:
+    """Against the same sums of integers on the host: for one row, which the linear rounds, and for few and many."""
+    other = planned_for(device, kind)
     rng = np.random.default_rng(0)
     w = rng.integers(0, 256, (N, K // 2)).astype(np.uint8) if fill is None else np.full((N, K // 2), fill, np.uint8)
     scales = np.ones((K // 32, N), np.float32)
-    x = np.stack([row(kind, rng) for kind in ROWS])[None]
+    x = np.stack([row(name, rng) for name in ROWS * 3])[None]
     size, zero = q8.qparams(x)
     steps = np.rint(q8.rounded(x, size, zero) / size[..., None]).astype(np.int64)
     want = (steps @ q4_layout.nibbles(w).astype(np.int64).T) * size[..., None].astype(np.float64)
@@ -48,16 +61,16 @@ def test_exact(profile: Profile, fill: int | None, device: Device) -> None:
     no_bias = b.value(ValueList(()))
     args = (given, (b.constant(w),), (b.constant(scales),), 32, no_bias, None, 0.0, None, False, True)
     b.output(*b.call("wr.linear_q4gsw.1", *args))
-    runner = b.runner(with_limits(device, profile=profile))
-    for at in (slice(None), *(slice(i, i + 1) for i in range(len(ROWS)))):
+    runner = b.runner(other)
+    for at in (slice(None), slice(len(ROWS)), *(slice(i, i + 1) for i in range(len(ROWS)))):
         (got,) = run(runner, [x[:, at]])
         np.testing.assert_allclose(got, want[:, at], rtol=5e-7, atol=0)
 
 
-@pytest.mark.parametrize("profile", [SOFTWARE, PLAIN, GPU], ids=lambda p: p.name)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("norm", [False, True], ids=["", "norm"])
 @pytest.mark.parametrize("count", [1, 5, 37])
-def test_nan_stays_nan(profile: Profile, norm: bool, count: int, device: Device) -> None:
+def test_nan_stays_nan(kind: str, norm: bool, count: int, device: Device) -> None:
     """Integers have no NaN, and min and max ignore it: a row that has one must not come out as numbers."""
     rng = np.random.default_rng(1)
     w, scales = rng.integers(0, 256, (N, K // 2)).astype(np.uint8), np.ones((K // 32, N), np.float32)
@@ -67,7 +80,7 @@ def test_nan_stays_nan(profile: Profile, norm: bool, count: int, device: Device)
     no_bias = b.value(ValueList(()))
     args = (given, (b.constant(w),), (b.constant(scales),), 32, no_bias, weight, 1e-5, None, False, True)
     b.output(*b.call("wr.linear_q4gsw.1", *args))
-    runner = b.runner(with_limits(device, profile=profile))
+    runner = b.runner(planned_for(device, kind))
     (want,) = run(runner, [x])
     bad = count // 2
     x[0, bad, K // 3] = np.nan

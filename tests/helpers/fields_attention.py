@@ -267,7 +267,9 @@ def projected_rows(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str,
         return [*found, dispatch("rope_cache", params, grid, WG=64, **flags, **cell)]
     last = found[-1]
     names = {"linear_q4gsw_strips": "attention_q4gsw_buffer", "linear_dq8ca_strips": "attention_dq8ca_buffer"}
+    names |= {"linear_dq8ca_staged": "attention_dq8ca_staged"}
     gpu = {f"linear_q4gsw_{x}": f"attention_q4gsw_{x}" for x in ("few", "few_round", "narrow")}
+    gpu["linear_dq8ca_few_round"] = "attention_dq8ca_few_round"
     last["kernel"] = (names | gpu)[last["kernel"]]
     last["params"] = {"rows": 1, "out_row": 0, "pos_slot": slot, "eps": a.num("eps")}
     fours = fields_q4.lanes_of(sum(widths), limits) * 4

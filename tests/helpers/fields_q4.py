@@ -89,13 +89,18 @@ def few(m: int, k: int, limits: Limits) -> int:
 
 
 def ready(
-    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool
+    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool, in_bytes: bool = False
 ) -> list[dict[str, Any]]:
     """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
     held = (window(m, 4 * k, limits) if rounded else few(m, k, limits)) if profile.images else m
     consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
-    consts |= {"ROUND": int(rounded), "PACKED": int(pairs), "WINDOW": held if profile.images else 0}
+    consts |= {
+        "ROUND": int(rounded),
+        "PACKED": int(pairs),
+        "BYTES": int(in_bytes),
+        "WINDOW": held if profile.images else 0,
+    }
     found: list[dict[str, Any]] = []
     for first in range(0, m, held):
         live = min(held, m - first)
@@ -115,13 +120,12 @@ def expected(
     gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
-    fresh = "round" in forms and m == 1 and (profile.shuffle or gpu)  # the linear rounds its row
+    roomy = profile.shuffle or gpu or 2 * k + 128 <= limits.max_workgroup_bytes
+    fresh = "round" in forms and m == 1 and roomy  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
+    in_bytes = "round" in forms and gpu and limits.dot4
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
-    normed = (
-        "round" not in forms and "norm" in forms and image_takes(m, k, limits)
-    )  # by a kernel of strips or before it
-    image = copied or (normed and m > 4)
+    image = copied or ("round" not in forms and "norm" in forms and m > 4 and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
     held, rows = m, {1: 1, 2: 2}.get(m, 4)
     if not gpu and not image:
@@ -145,19 +149,22 @@ def expected(
     consts = {"K": k, "G": group, "LANES": lanes, "TOGETHER": near, "PARTS": parts(k, group, lanes, limits)}
     consts |= {"IMAGES": int(profile.images), **kept}
     if tiled:
-        kernel, consts = "linear_q4gsw_tiled", {**consts, "TALL": tall, "SIZES": int("round" in forms)}
+        kernel = "linear_dq8ca_tiled" if in_bytes else "linear_q4gsw_tiled"
+        consts |= {"TALL": tall} | ({} if in_bytes else {"SIZES": int("round" in forms)})
     elif gpu:
         name = "narrow" if shares["QUADS"] == 1 and not fresh else "few" + "_round" * fresh
-        kernel, consts = f"linear_q4gsw_{name}", {**consts, **shares, "NORM": int(folded)}
-        consts |= {"SIZES": int("round" in forms and m > 1), "ROUND": int(fresh)}
+        kernel = ("linear_dq8ca_" if in_bytes else "linear_q4gsw_") + name
+        consts |= shares | {"NORM": int(folded), "ROUND": int(fresh)}
+        consts |= {} if in_bytes else {"SIZES": int("round" in forms and m > 1)}
     else:
         consts |= {"ROWS": rows, "STRIPS": each}
         factors = int("norm" in forms and image)
         consts |= {"STAGED_ROWS": 64, "FACTORS": factors} if image else {} if fresh else {"WINDOW": held}
         consts |= {} if packed else {"NORM": int(folded)}
         kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
-        if fresh or image:
-            kernel = "linear_dq8ca_fresh" if fresh else "linear_q4gsw_rows"
+        kernel = "linear_q4gsw_rows" if image else kernel
+        if fresh:
+            kernel = "linear_dq8ca_" + ("fresh" if profile.shuffle else "staged")
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
@@ -174,7 +181,9 @@ def expected(
         found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
         stage = {}
     elif ("round" in forms and not fresh) or ("norm" in forms and m > 1 and not folded):
-        found = ready(m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed)
+        found = ready(
+            m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed, in_bytes=in_bytes
+        )
     for first in range(0, m, held):
         live = min(held, m - first)
         params = {

@@ -68,7 +68,8 @@ def machines(device: Device) -> tuple[Device, ...]:
     """The device itself, and planned for as if it were of the other kinds, or could bind little at a time."""
     own = device.limits.profile
     common = {"max_invocations": 256, "max_workgroup_bytes": 16384}  # what every adapter has
-    others = (with_limits(device, profile=kind, **common) for kind in (GPU, PLAIN) if kind != own)
+    others = [with_limits(device, profile=kind, **common) for kind in (GPU, PLAIN) if kind != own]
+    others += [with_limits(device, profile=GPU, dot4=not device.limits.dot4, **common)]
     return (device, *others, with_limits(device, max_binding=SMALL_BINDING))
 
 

@@ -31,10 +31,10 @@ _CPU = Limits(
     software=True,
 )  # lavapipe
 PROFILES: Mapping[str, Limits] = {
-    "gpu": Limits(profile=GPU, subgroups=True),
+    "gpu": Limits(profile=GPU, subgroups=True, dot4=True),
     "gpu-plain": Limits(profile=GPU),
-    "gpu-8x16": Limits(profile=replace(GPU, name="gpu-8x16", lanes=8, splits=16), subgroups=True),
-    "gpu-32x4": Limits(profile=replace(GPU, name="gpu-32x4", lanes=32, splits=4), subgroups=True),
+    "gpu-8x16": Limits(profile=replace(GPU, name="gpu-8x16", lanes=8, splits=16), subgroups=True, dot4=True),
+    "gpu-32x4": Limits(profile=replace(GPU, name="gpu-32x4", lanes=32, splits=4), subgroups=True, dot4=True),
     "software": replace(_CPU, profile=SOFTWARE, subgroups=True),
     "software-plain": replace(_CPU, profile=PLAIN),
 }

@@ -113,7 +113,7 @@ def bounds(a: Args) -> tuple[Bound, ...]:
         _case(13, 40, 6, 2, 16, 27, 3, 1, 5),
         _case(37, 83, 9, 3, 64, 82, 2, 1, 11, 36),
         _case(5, 17, 4, 4, 8, 16, 5, 1, 4, table=8),
-        _case(3, 9, 6, 1, 24, 1, 1, 1, 2, table=16),
+        _case(3, 9, 6, 1, 24, 7, 1, 1, 2, table=16),
     ),
 )
 def attention_rows(a: Args, limits: Limits) -> Plan:

@@ -45,6 +45,7 @@ class Limits:
     max_layers: int = 256  # of a texture
     subgroups: bool = False  # of at least 8 lanes
     f16: bool = False
+    dot4: bool = False  # dot4I8Packed, a product of four bytes, is one instruction
     software: bool = False  # the adapter is a CPU
     profile: Profile = GPU
     kv: str = "f32"  # or "f16": how KV caches are stored

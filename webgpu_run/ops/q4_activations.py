@@ -23,6 +23,10 @@ class Form(enum.Enum):
     TEXTURE = enum.auto()  # f32 rows in a texture, all of them in one dispatch
     ROUNDED_IN_KERNEL = enum.auto()  # one f32 row, which the kernel itself rounds to 8 bits
     PACKED = enum.auto()  # rows that an earlier dispatch rounded to 8 bits and packed in pairs
+    BYTES = enum.auto()  # rows in a storage buffer that an earlier dispatch rounded to bytes
+
+
+_ITEM_BYTES = {Form.PACKED: 2, Form.BYTES: 1}  # of an activation; f32 otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +58,20 @@ class ActivationSource:
 
     @property
     def rounded(self) -> bool:
-        return self.form in (Form.ROUNDED_IN_KERNEL, Form.PACKED)
+        return self.form in (Form.ROUNDED_IN_KERNEL, Form.PACKED, Form.BYTES)
+
+    @property
+    def in_storage(self) -> bool:
+        return self.form in (Form.STORAGE, Form.BYTES)
 
     @property
     def itemsize(self) -> int:
-        return 2 if self.form is Form.PACKED else 4
+        return _ITEM_BYTES.get(self.form, 4)
 
     def window(self, first: int, rows: int, k: int) -> tuple[tuple[str, Window], ...]:
         """The part of the activations that a dispatch binds; textures and storage buffers are bound as a whole."""
         part = Window(first * k * self.itemsize, rows * k * self.itemsize)
-        return () if self.form in (Form.TEXTURE, Form.STORAGE) else ((self.x, part),)
+        return () if self.in_storage or self.form is Form.TEXTURE else ((self.x, part),)
 
 
 def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
@@ -109,8 +117,9 @@ def _fit_texture(m: int, limits: Limits) -> bool:
 def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> dict[str, Resource]:
     """Scratch for the staged, normalised or rounded rows of a prefill."""
     if from_storage(limits):
-        ready = {"normed": Resource(m * k * 4)} if m > 1 and (rounded or norm) else {}
-        return ready | ({"sizes": Resource(m * 4)} if m > 1 and rounded else {})
+        in_bytes = rounded and limits.dot4
+        ready = {"normed": Resource(m * k * (1 if in_bytes else 4))} if m > 1 and (rounded or norm) else {}
+        return ready | ({"sizes": Resource(m * (8 if in_bytes else 4))} if m > 1 and rounded else {})
     if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
         return {}
     if limits.profile.shuffle and not rounded:
@@ -144,7 +153,8 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     k, norm, rounded = linear.k, linear.norm, linear.rounded
     if from_storage(limits):
         if m > 1 and (rounded or norm):
-            return ActivationSource(Form.STORAGE, "normed", steps=tuple(_ready_steps(linear, m, False, limits)))
+            form = Form.BYTES if rounded and limits.dot4 else Form.STORAGE
+            return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
         stage = Stage("x", "staged", m, k // 4) if m > _few_rows(k, limits) else None
@@ -153,12 +163,20 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,))
         if stage:
             return ActivationSource(Form.TEXTURE, "staged", stage=stage)
-    in_kernel = limits.profile.shuffle and (m == 1 or not rounded)
+    if limits.profile.shuffle:
+        in_kernel = m == 1 or not rounded
+    else:
+        in_kernel = m == 1 and (not rounded or _staged_bytes(k, limits) <= limits.max_workgroup_bytes)
     if (rounded or (norm and m > 1)) and not in_kernel:
-        steps = tuple(_ready_steps(linear, m, rounded, limits))
-        return ActivationSource(Form.PACKED if rounded else Form.UNIFORM, "normed", steps=steps)
+        form = Form.PACKED if rounded else Form.UNIFORM
+        return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
     return ActivationSource(form, norm="norm" if norm else "")
+
+
+def _staged_bytes(k: int, limits: Limits) -> int:
+    """Workgroup memory of q8_x_staged.wgsl."""
+    return k * 2 + limits.profile.lanes * 16
 
 
 def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> Step:
@@ -177,8 +195,8 @@ def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> S
     )
 
 
-def _ready_steps(linear: Linear, m: int, packed: bool, limits: Limits) -> Iterator[Step]:
-    """Normalise and round m rows into `normed`: packed or as f32, with their `sizes` if rounded.
+def _ready_steps(linear: Linear, m: int, form: Form, limits: Limits) -> Iterator[Step]:
+    """Normalise and round m rows into `normed` in this form, with their `sizes` if rounded.
 
     Software adapters read x through a uniform window per dispatch, because reads from storage are slower there.
     """
@@ -196,10 +214,11 @@ def _ready_steps(linear: Linear, m: int, packed: bool, limits: Limits) -> Iterat
                 ("K", k),
                 ("NORM", int(linear.norm)),
                 ("ROUND", int(linear.rounded)),
-                ("PACKED", int(packed)),
+                ("PACKED", int(form is Form.PACKED)),
+                ("BYTES", int(form is Form.BYTES)),
                 ("WINDOW", window if uniform else 0),
             ),
             (("x", Window(first * k * 4, window * k * 4)),) if uniform else (),
             (("x", "x"), ("norm", "norm" if linear.norm else ""), ("out", "normed")),
-            (live * k * (6 if packed else 8), (6 if linear.rounded else 4) * live * k),
+            (live * k * (4 + _ITEM_BYTES.get(form, 4)), (6 if linear.rounded else 4) * live * k),
         )

@@ -13,7 +13,7 @@ from .q4_layout import Layout, layout, paired_width, strip_counts
 
 
 class Kernels(NamedTuple):
-    """The kernels that read activations in one form. An empty name: no adapter gets this combination."""
+    """The kernels of software adapters that read activations in one form. An empty name: no adapter gets it."""
 
     linear: str
     linear_subgroup: str
@@ -21,10 +21,9 @@ class Kernels(NamedTuple):
 
 
 KERNELS = {
-    Form.STORAGE: Kernels("linear_q4gsw_few", "linear_q4gsw_few", ""),
     Form.UNIFORM: Kernels("linear_q4gsw_strips", "linear_q4gsw_strips_subgroup", "attention_q4gsw"),
     Form.TEXTURE: Kernels("", "linear_q4gsw_rows", "attention_q4gsw_rows"),
-    Form.ROUNDED_IN_KERNEL: Kernels("", "linear_dq8ca_fresh", "attention_dq8ca_fresh"),
+    Form.ROUNDED_IN_KERNEL: Kernels("linear_dq8ca_staged", "linear_dq8ca_fresh", "attention_dq8ca_fresh"),
     Form.PACKED: Kernels("linear_dq8ca_strips", "linear_dq8ca_strips_subgroup", "attention_dq8ca"),
 }
 
@@ -74,17 +73,19 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
     steps = list(rows_from.steps)
     outputs = [widths[0], 0, 0] if linear.swiglu else [*widths, 0, 0][:3]
     second, third = strips[0], strips[0] + (strips[1] if len(strips) > 1 else 2**31)
-    kernels = KERNELS[rows_from.form]
-    kernel = kernels.linear_subgroup if limits.profile.shuffle else kernels.linear
-    if rows_from.form is not Form.STORAGE:
+    in_bytes = linear.rounded and limits.dot4
+    if not rows_from.in_storage:
+        kernels = KERNELS[rows_from.form]
+        kernel = kernels.linear_subgroup if limits.profile.shuffle else kernels.linear
         consts = strip_consts(linear, m, rows_from, limits)
         window, rows, quads = consts.get("WINDOW", m), consts["ROWS"], consts["STRIPS"] * where.lanes
     elif uses_tiles(m, limits):
-        kernel, consts = "linear_q4gsw_tiled", tile_consts(m, where, linear.rounded)
+        kernel = "linear_dq8ca_tiled" if in_bytes else "linear_q4gsw_tiled"
+        consts = tile_consts(m, where) | ({} if in_bytes else {"SIZES": int(linear.rounded)})
         window, rows, quads = m, 8 * consts["TALL"], TILE_QUADS
     else:
         consts = few_consts(m, where, bool(rows_from.norm), linear.rounded, limits)
-        kernel = few_kernel(consts)
+        kernel = few_kernel(consts, in_bytes=in_bytes)
         window, rows, quads = m, consts["ROWS"], consts["QUADS"]
     # EDGE = 0: every strip is complete, so no store needs a bounds check. One row keeps the check, because it costs
     # nothing, and so does a folded grid, which may have workgroups past the last strip.

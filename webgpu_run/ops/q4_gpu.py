@@ -1,4 +1,4 @@
-"""How GPUs multiply by 4-bit weights: the constants of q4_few.wgsl and of linear_q4gsw_tiled.wgsl."""
+"""How GPUs multiply by 4-bit weights: the constants of q4_few.wgsl and of the two kernels with tiles."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _BLOCK_BYTES = 144  # struct Block of few_x_staged.wgsl
 
 
 def uses_tiles(m: int, limits: Limits) -> bool:
-    """Whether m rows go through linear_q4gsw_tiled.wgsl."""
+    """Whether m rows go through a kernel with tiles."""
     fits = _tile_bytes(8) <= limits.max_workgroup_bytes and limits.max_invocations >= _TILE_INVOCATIONS
     return limits.profile.tiled and m > FEW_ROWS and fits
 
 
-def tile_consts(m: int, where: Layout, rounded: bool) -> dict[str, int]:
-    """The compile-time constants of linear_q4gsw_tiled.wgsl: tiles of 64 rows if there are enough of them, else 32."""
+def tile_consts(m: int, where: Layout) -> dict[str, int]:
+    """The compile-time constants of both kernels with tiles: tiles of 64 rows if there are enough of them, else 32."""
     tiles = ceil_div(where.strips * where.lanes, TILE_QUADS) * ceil_div(m, 64)
-    return where.consts() | {"TALL": 8 if m > 32 and tiles >= WORKGROUPS else 4, "SIZES": int(rounded)}
+    return where.consts() | {"TALL": 8 if m > 32 and tiles >= WORKGROUPS else 4}
 
 
 def _tile_bytes(tall: int) -> int:
@@ -30,11 +30,12 @@ def _tile_bytes(tall: int) -> int:
     return 8 * (tall * 64 + 64) + 4096
 
 
-def few_kernel(consts: dict[str, int]) -> str:
+def few_kernel(consts: dict[str, int], *, in_bytes: bool) -> str:
     """The kernel for these constants. Where invocations share no x, it is one without x in workgroup memory."""
+    name = "linear_dq8ca_few" if in_bytes else "linear_q4gsw_few"
     if consts["ROUND"]:
-        return "linear_q4gsw_few_round"
-    return "linear_q4gsw_narrow" if consts["QUADS"] == 1 else "linear_q4gsw_few"
+        return f"{name}_round"
+    return "linear_q4gsw_narrow" if consts["QUADS"] == 1 else name
 
 
 def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits) -> dict[str, int]:
@@ -58,15 +59,18 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
     room = limits.max_workgroup_bytes
     shared = (t for t in (4, 3, 2) if turns % t == 0 and t <= most and _shared_bytes(rows, quads, splits, t) <= room)
     each = next(shared, 1)
-    return where.consts() | {
-        "ROWS": rows,
-        "QUADS": quads,
-        "SPLITS": splits,
-        "TURNS": each,
-        "NORM": int(norm),
-        "SIZES": int(rounded and m > 1),
-        "ROUND": int(rounded and m == 1),
-    }
+    return (
+        where.consts()
+        | {
+            "ROWS": rows,
+            "QUADS": quads,
+            "SPLITS": splits,
+            "TURNS": each,
+            "NORM": int(norm),
+            "ROUND": int(rounded and m == 1),
+        }
+        | ({} if rounded and limits.dot4 else {"SIZES": int(rounded and m > 1)})
+    )
 
 
 def _shared_bytes(rows: int, quads: int, splits: int, turns: int) -> int:

@@ -20,9 +20,11 @@ SCRATCH = {"xq": "pq", "xk": "pk", "v": "pv"}  # the projections of several rows
 STORES_QKV = {  # linears of one row, and the kernels that end as q4_out_qkv_buffer.wgsl says instead
     "linear_q4gsw_few": "attention_q4gsw_few",
     "linear_q4gsw_few_round": "attention_q4gsw_few_round",
+    "linear_dq8ca_few_round": "attention_dq8ca_few_round",
     "linear_q4gsw_narrow": "attention_q4gsw_narrow",
     "linear_q4gsw_strips": "attention_q4gsw_buffer",
     "linear_dq8ca_strips": "attention_dq8ca_buffer",
+    "linear_dq8ca_staged": "attention_dq8ca_staged",
 }
 OF_ROWS = ("OUTS", "RESIDUAL", "SWIGLU", "EDGE")  # constants of q4_out_rows.wgsl only
 

@@ -1,5 +1,5 @@
 // x for few_x_staged.wgsl, multiplied by the norm's weight. Compilers that check an index do so once for each 8 k.
-// include: q4_few
+// include: few_float
 @group(0) @binding(3) var<storage, read> t_x: array<Word>;
 @group(0) @binding(4) var<storage, read> t_norm: array<Word>;  // if NORM
 

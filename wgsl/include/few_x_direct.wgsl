@@ -1,5 +1,5 @@
 // For q4_few.wgsl with QUADS = 1 and one row: no two invocations of a workgroup need the same x, so each reads its own blocks.
-// include: q4_few
+// include: few_float
 @group(0) @binding(3) var<storage, read> t_x: array<Words>;
 @group(0) @binding(4) var<storage, read> t_norm: array<Words>;  // if NORM
 

@@ -1,6 +1,6 @@
 // For q4_few.wgsl: x goes through workgroup memory, where it is made ready and summed once for the whole workgroup.
 // few_words.wgsl or q8_few.wgsl has t_x and ready_word.
-// include: q4_few
+// include: few_float
 const WORDS: u32 = ROWS * CHUNK * 4;  // of 8 k in a chunk
 const COPIES: u32 = (WORDS + WG - 1) / WG;  // of them per invocation
 

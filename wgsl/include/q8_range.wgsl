@@ -39,7 +39,10 @@ fn look_through(base: u32, lane: u32, lanes: u32) {
   zero = clamp(-128.0 - round(row.low / size), -128.0, 127.0);
 }
 
-// x in steps from the zero point.
-fn steps(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
-  return clamp(round(x * norm * weight * (1.0 / size)) + zero, vec4(-128.0), vec4(127.0)) - zero;
+// x as the 8-bit integers of its row.
+fn quantized(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
+  return clamp(round(x * norm * weight * (1.0 / size)) + zero, vec4(-128.0), vec4(127.0));
 }
+
+// x in steps from the zero point.
+fn steps(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> { return quantized(x, weight) - zero; }

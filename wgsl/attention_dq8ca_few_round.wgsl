@@ -1,0 +1,3 @@
+// include: few_bytes
+// include: bytes_round
+// include: q4_out_qkv_buffer
