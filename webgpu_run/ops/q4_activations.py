@@ -158,17 +158,14 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", steps=(_norm_step(linear, m, stage, limits),))
         if stage:
             return ActivationSource(Form.TEXTURE, "rows", stage=stage)
-    in_kernel = m == 1 and (limits.profile.shuffle or _staged_bytes(k, limits) <= limits.max_workgroup_bytes)
+    in_kernel = m == 1 and (
+        limits.profile.shuffle or k * 2 <= limits.max_workgroup_bytes
+    )  # q8_x_staged.wgsl has it there
     if (rounded and not in_kernel) or (norm and m > 1):
         form = Form.PACKED if rounded else Form.UNIFORM
         return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
     return ActivationSource(form, norm="norm" if norm else "")
-
-
-def _staged_bytes(k: int, limits: Limits) -> int:
-    """Workgroup memory of q8_x_staged.wgsl."""
-    return k * 2 + limits.profile.lanes * 16
 
 
 def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> Step:
