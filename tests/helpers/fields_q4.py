@@ -121,7 +121,7 @@ def expected(
     gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
-    roomy = profile.shuffle or gpu or 2 * k <= limits.max_workgroup_bytes
+    roomy = profile.shuffle or gpu or k <= 8192
     fresh = "round" in forms and m == 1 and roomy  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
     in_bytes = "round" in forms and gpu and limits.dot4

@@ -13,6 +13,9 @@ from .spec import Resource
 
 FEW_ROWS = 16  # up to this many rows are read from a uniform window, because copying them into a texture costs more
 
+# Inputs of a row that q8_x_staged.wgsl, with two bytes for each, puts into the workgroup memory that every adapter has.
+_STAGED_INPUTS = 8192
+
 
 class Form(enum.Enum):
     """In what form a kernel reads its activations."""
@@ -158,9 +161,7 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", steps=(_norm_step(linear, m, stage, limits),))
         if stage:
             return ActivationSource(Form.TEXTURE, "rows", stage=stage)
-    in_kernel = m == 1 and (
-        limits.profile.shuffle or k * 2 <= limits.max_workgroup_bytes
-    )  # q8_x_staged.wgsl has it there
+    in_kernel = m == 1 and (limits.profile.shuffle or k <= _STAGED_INPUTS)
     if (rounded and not in_kernel) or (norm and m > 1):
         form = Form.PACKED if rounded else Form.UNIFORM
         return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
