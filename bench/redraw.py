@@ -82,7 +82,8 @@ def main() -> None:
         if kind == "peer":
             peers(rows)
         if kind == "radv":
-            radv(rows)
+            radv([row for row in rows if "rounded" not in row])
+            radv([row for row in rows if "rounded" in row])  # 8-bit activations
         if kind == "radv attention":
             radv_attention(rows)
         if kind in TABLES:

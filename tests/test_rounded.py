@@ -106,3 +106,8 @@ def test_nan_stays_nan_as_written(count: int, device: Device) -> None:
     (got,) = run(b.runner(device), [x, scale, zero.astype(np.int8)])
     assert np.isnan(got[0, count // 2]).all()
     assert np.isfinite(got[0, np.arange(count) != count // 2]).all()
+
+
+def test_only_vulkan_multiplies_bytes(device: Device) -> None:
+    """Elsewhere naga replaces dot4I8Packed by operations on single bytes."""
+    assert device.limits.dot4 == (device.adapter.backend == "Vulkan")

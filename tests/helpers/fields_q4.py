@@ -54,7 +54,8 @@ def packable(k: int, group: int, limits: Limits) -> bool:
 def few_rows(m: int, k: int, lanes: int, limits: Limits, norm: bool, fresh: bool) -> dict[str, int]:
     """Rows, columns and splits of a workgroup on a GPU that has few rows."""
     rows = {1: 1, 2: 2, 3: 4, 4: 4}.get(m, 8)
-    quads = max(lanes, {1: 1, 2: 4, 4: 8, 8: 16}[rows])
+    repeats = norm or fresh  # work that every workgroup does
+    quads = max(lanes, {1: 4 if repeats else 1, 2: 4, 4: 8, 8: 16}[rows])
     most = min(limits.profile.lanes * limits.profile.splits, limits.max_invocations)
     blocks, pair = k // 32, 2 if rows > 1 else 1
     words = {(s, t): s * (t * rows * 9 * 4 + pair * quads * 4 + quads) for s in range(1, 65) for t in range(1, 5)}
@@ -63,7 +64,7 @@ def few_rows(m: int, k: int, lanes: int, limits: Limits, norm: bool, fresh: bool
     rounds = {5: 6, 7: 8}.get(rounds, up(rounds, 2) * 2 if rounds > 8 else rounds)
     splits = next(s for s in range(1, 65) if s * rounds >= blocks)
     held = quads // 2 // (2 if norm else 1)  # blocks of x that invocations copy, two words each
-    held = 2 if quads == 1 and not fresh else held
+    held = 2 if quads == 1 else held
     turns = max(t for t in range(1, 5) if rounds % t == 0 and (t == 1 or (t * rows <= held and (splits, t) in room)))
     return {"ROWS": rows, "QUADS": quads, "SPLITS": splits, "TURNS": turns}
 
@@ -120,7 +121,7 @@ def expected(
     gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
-    roomy = profile.shuffle or gpu or 2 * k + 128 <= limits.max_workgroup_bytes
+    roomy = profile.shuffle or gpu or k <= 8192
     fresh = "round" in forms and m == 1 and roomy  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
     in_bytes = "round" in forms and gpu and limits.dot4
@@ -152,7 +153,7 @@ def expected(
         kernel = "linear_dq8ca_tiled" if in_bytes else "linear_q4gsw_tiled"
         consts |= {"TALL": tall} | ({} if in_bytes else {"SIZES": int("round" in forms)})
     elif gpu:
-        name = "narrow" if shares["QUADS"] == 1 and not fresh else "few" + "_round" * fresh
+        name = "narrow" if shares["QUADS"] == 1 else "few" + "_round" * fresh
         kernel = ("linear_dq8ca_" if in_bytes else "linear_q4gsw_") + name
         consts |= shares | {"NORM": int(folded), "ROUND": int(fresh)}
         consts |= {} if in_bytes else {"SIZES": int("round" in forms and m > 1)}

@@ -84,7 +84,7 @@ class Device:
             max_layers=lim["max-texture-array-layers"],
             subgroups="subgroup" in self.features,
             f16="shader-f16" in self.features,
-            # Metal has no such instruction, and D3D12 none in the shader model of the compiler that wgpu uses.
+            # Metal has no such instruction, and Direct3D only above the shader model of wgpu's default compiler.
             dot4=adapter.backend == "Vulkan",
             software=adapter.software,
         )

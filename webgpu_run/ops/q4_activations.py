@@ -14,6 +14,9 @@ from .spec import Resource
 NORM_ROWS = 4  # up to this many rows are normalised by every workgroup, because a dispatch of its own costs more
 FEW_ROWS = 16  # up to this many rows are read from a uniform window, because copying them into a texture costs more
 
+# Inputs of a row that q8_x_staged.wgsl, with two bytes for each, puts into the workgroup memory that every adapter has.
+_STAGED_INPUTS = 8192
+
 
 class Form(enum.Enum):
     """In what form a kernel reads its activations."""
@@ -163,20 +166,13 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,))
         if stage:
             return ActivationSource(Form.TEXTURE, "staged", stage=stage)
-    if limits.profile.shuffle:
-        in_kernel = m == 1 or not rounded
-    else:
-        in_kernel = m == 1 and (not rounded or _staged_bytes(k, limits) <= limits.max_workgroup_bytes)
+    rounds = m == 1 and (limits.profile.shuffle or k <= _STAGED_INPUTS)
+    in_kernel = rounds if rounded else m == 1 or limits.profile.shuffle
     if (rounded or (norm and m > 1)) and not in_kernel:
         form = Form.PACKED if rounded else Form.UNIFORM
         return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
     return ActivationSource(form, norm="norm" if norm else "")
-
-
-def _staged_bytes(k: int, limits: Limits) -> int:
-    """Workgroup memory of q8_x_staged.wgsl."""
-    return k * 2 + limits.profile.lanes * 16
 
 
 def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> Step:

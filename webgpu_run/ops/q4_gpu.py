@@ -47,7 +47,8 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
     """
     profile, blocks = limits.profile, where.k // BLOCK
     rows = next(r for r in (1, 2, 4, 8) if r >= min(m, 8))
-    quads = max(where.lanes, 2 * rows if rows > 1 else 1)
+    least = 4 if norm or rounded else 1  # invocations that share the work of a norm or of rounding
+    quads = max(where.lanes, 2 * rows if rows > 1 else least)
     splits = min(profile.lanes * profile.splits // quads, limits.max_invocations // quads, blocks, _MAX_SPLITS)
     while splits > 1 and _shared_bytes(rows, quads, splits, 1) > limits.max_workgroup_bytes:
         splits -= 1
@@ -55,7 +56,7 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
     turns += turns % 2 if turns > 4 else 0  # so that two of them can share a chunk
     splits = ceil_div(blocks, turns)
     copies = 4 * rows * (2 if norm else 1)  # of 8 k: of x, and of the norm's weight
-    most = 2 if quads == 1 and not rounded else 2 * quads // copies
+    most = 2 if quads == 1 else 2 * quads // copies
     room = limits.max_workgroup_bytes
     shared = (t for t in (4, 3, 2) if turns % t == 0 and t <= most and _shared_bytes(rows, quads, splits, t) <= room)
     each = next(shared, 1)

@@ -1,21 +1,13 @@
-// For q4_few.wgsl with QUADS = 1 and one row: no two invocations of a workgroup need the same x, so each reads its own blocks.
+// For q4_few.wgsl with QUADS = 1 and one row, neither normalised nor rounded: no two invocations of a workgroup need the same x, so
+// each reads its own blocks.
 // include: few_float
 @group(0) @binding(3) var<storage, read> t_x: array<Words>;
-@group(0) @binding(4) var<storage, read> t_norm: array<Words>;  // if NORM
 
 var<private> words: Words;
 
 fn begin_chunk(row: u32, chunk: u32, local: u32) {}
 
-fn begin_block(b: u32) {
-  words = t_x[b];
-  let by = t_norm[b];  // if NORM
-  for (var i = 0u; i < 4; i++) { // unroll
-    let x = words[i];
-    square += dot(x.a, x.a) + dot(x.b, x.b);  // if NORM
-    words[i] = Word(x.a * by[i].a, x.b * by[i].b);  // if NORM
-  }
-}
+fn begin_block(b: u32) { words = t_x[b]; }
 
 fn x_word(r: u32, slot: u32, i: u32) -> Word { return words[i]; }
 
