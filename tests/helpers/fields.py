@@ -136,7 +136,8 @@ def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
         row, col = strides(np.broadcast_to(words(a["c"]), out))
         params |= {"row": row, "col": col, "beta": a.num("beta"), "alpha": a.num("alpha")}
     if limits.profile.shuffle:
-        consts |= {"EDGE": int(k / 8 != k // 8), "WG": 0}
+        rows = 16 if m >= 33 else rows
+        consts |= {"ROWS": rows, "EDGE": int(k / 8 != k // 8), "WG": 0}
         return "strips", [Want("matmul_strips", params, count * up(m, rows) * up(n, 32), consts=consts)]
     return "blocks", [Want("matmul", params, lanes=count * up(m, rows) * up(n, 4), consts=consts)]
 
