@@ -1,7 +1,8 @@
 """Exports many small models with ExecuTorch's VulkanPartitioner, runs them here, and compares with PyTorch.
 
     et/bin/python bench/zoo.py export [NAME ...]     # needs torch, executorch, transformers: writes zoo/NAME/
-    python bench/zoo.py run [NAME ...]               # needs webgpu-run only; --no-times is faster
+    python bench/zoo.py run [NAME ...]               # needs webgpu-run only
+    python bench/zoo.py time [NAME ...]              # the command, for those that are right; --budget SECONDS of them
     python bench/zoo.py table docs/zoo.md            # the table of that page
     python bench/zoo.py fixtures                     # the small ones that the tests use
 
@@ -212,8 +213,8 @@ def command_seconds(folder: Path) -> tuple[float, float]:
     return round(seconds, 2), round(used, 2)
 
 
-def run(names: list[str], out: Path, *, is_timed: bool) -> None:
-    """Run every exported model in this process; if `is_timed`, then the command once, as its kernels are compiled."""
+def run(names: list[str], out: Path) -> None:
+    """Run every exported model in this process. Times that were measured before are kept."""
     sys.path.insert(0, str(ROOT))
     from webgpu_run.runtime.open import open_device
 
@@ -226,11 +227,31 @@ def run(names: list[str], out: Path, *, is_timed: bool) -> None:
         worst = max(result["errors"], default=np.inf)
         if not result["problem"] and worst > about["tolerance"]:
             result["problem"] = f"differs by {worst:.1e} of the range"
-        result["is_right"] = not result["problem"]
-        timed = result["is_right"] and is_timed
-        result["seconds"], result["cpu"] = command_seconds(folder) if timed else (None, None)
+        result |= {"is_right": not result["problem"], "seconds": None, "cpu": None}
+        if result["is_right"] and (folder / "result.json").exists():
+            before = json.loads((folder / "result.json").read_text())
+            result |= {name: before[name] for name in ("seconds", "cpu")}
         (folder / "result.json").write_text(json.dumps(result))
-        print(f"{folder.name:24} {worst:8.1e} {result['seconds']!s:>6} s  {result['problem'][:160]}", flush=True)
+        print(f"{folder.name:24} {worst:8.1e}  {result['problem'][:160]}", flush=True)
+
+
+def time_commands(names: list[str], out: Path, budget: float) -> None:
+    """Time the command for models that are right: those that are named, else those without a time.
+
+    `run` has compiled their kernels: the driver keeps them on disk.
+    """
+    end, waiting = time.monotonic() + budget, []
+    for path in sorted(out.glob("*/result.json")):
+        result = json.loads(path.read_text())
+        if result["is_right"] and (path.parent.name in names if names else result["seconds"] is None):
+            waiting.append((path, result))
+    for k, (path, result) in enumerate(waiting):
+        if time.monotonic() > end:
+            print(f"{len(waiting) - k} models are left")
+            return
+        result["seconds"], result["cpu"] = command_seconds(path.parent)
+        path.write_text(json.dumps(result))
+        print(f"{path.parent.name:24} {result['seconds']:6.2f} s, {result['cpu']:6.2f} s of CPU time", flush=True)
 
 
 def content(path: Path) -> str:
@@ -326,17 +347,19 @@ def fixtures(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("export", "run", "table", "fixtures"))
+    parser.add_argument("what", choices=("export", "run", "time", "table", "fixtures"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, default=Path("zoo"))
     parser.add_argument("--minilm", metavar="FOLDER")
-    parser.add_argument("--no-times", action="store_true", help="do not time the command")
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds for all timings")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one export")
     args = parser.parse_intermixed_args()
     if args.what == "export":
         export(args.names, args.out, args.minilm, args.limit)
     elif args.what == "run":
-        run(args.names, args.out, is_timed=not args.no_times)
+        run(args.names, args.out)
+    elif args.what == "time":
+        time_commands(args.names, args.out, args.budget)
     elif args.what == "table":
         table(Path(args.names[0]), args.out)
     else:
