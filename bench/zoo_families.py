@@ -213,6 +213,31 @@ class Messages(nn.Module):
         return x
 
 
+class RoundedCache(nn.Module):
+    """Attention to 8-bit rows, old and new, as ExecuTorch's --quantize_kv_cache has them."""
+
+    def forward(self, q: torch.Tensor, new: torch.Tensor, rows: torch.Tensor, scales: torch.Tensor) -> Tensors:
+        ops = torch.ops.quantized_decomposed
+        scale, zero = ops.choose_qparams_per_token_asymmetric(new, torch.int8)
+        rounded = ops.quantize_per_token(new, scale, zero, -128, 127, torch.int8)
+        rows, scales = torch.cat([rows, rounded], 1), torch.cat([scales, scale.float()], 1)
+        zeros = torch.cat([rows[:, : -new.shape[1], :1].int(), zero.int()], 1)
+        past = ops.dequantize_per_token(rows, scales, zeros, -128, 127, torch.int8, torch.float32)
+        return F.softmax(q @ past.transpose(1, 2), -1) @ past, rounded
+
+
+@entry
+def rounded_cache_dyn() -> Entry:
+    import torch.ao.quantization.fx._decomposed
+
+    def call(length: int, past: int) -> Tensors:
+        old = torch.randint(-128, 128, (2, past, 16), dtype=torch.int8)
+        return noise(2, length, 16), noise(2, length, 16), old, torch.rand(2, past, 1) * 0.01 + 0.001
+
+    new, old = Dim("new", min=1, max=8), Dim("old", min=2, max=32)
+    return Entry(RoundedCache(), [call(5, 20), call(8, 32), call(1, 2)], ({1: new}, {1: new}, {1: old}, {1: old}))
+
+
 @entry
 def points_dyn() -> Entry:
     return Entry(Points(), [(noise(2, 3, n),) for n in (50, 64, 7)], ({2: Dim("n", min=2, max=64)},))

@@ -295,11 +295,29 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
     return route, [Want("layer_norm", params, rows, consts=consts)]
 
 
-def qparams(a: Args, limits: Limits) -> Wanted:
-    x, wg = a["x"], limits.profile.workgroup
-    rows = size(x[:-1])
-    params = {"rows": rows, "width": x[-1], "low": -128, "high": 127, "eps": a.num("eps", 2.0**-23)}
-    return "rows", [Want("choose_qparams", params, rows, consts={"WG": wg})]
+def qparams(short: str, a: Args, limits: Limits) -> Wanted:
+    x = words(a["x"])
+    row = x.reshape(-1) if short == "choose_qparams" else x[(0,) * (x.ndim - 1)]
+    params = {"width": row.size, "low": a.attrs.get("low", -128), "high": a.attrs.get("high", 127)}
+    params |= {"rows": x.size // row.size, "eps": a.num("eps", 2.0**-23)}
+    consts = {"WG": limits.profile.workgroup, "BALANCED": int("per_token" in short)}
+    return "rows", [Want("choose_qparams", params, x.size // row.size, consts=consts)]
+
+
+def quantize(short: str, a: Args) -> Wanted:
+    """With scales that are a tensor; the elements of a channel are those that share a scale and follow each other."""
+    x = words(a["x"])
+    if short.endswith("channel"):
+        axis = a.int("axis") % x.ndim
+        channel, channels = x[(0,) * (axis + 1)].size, x.shape[axis]
+    else:
+        channels = len(x.reshape(-1, x.shape[-1])) if short.endswith("token") else 1
+        channel = x.size // channels
+    params: dict[str, Any] = {"count": x.size, "channel": channel, "channels": channels}
+    if short.startswith("de"):
+        return "lanes", [Want("dequantize_channels", params, lanes=x.size, consts={"ZEROS": int("zeros" in a)})]
+    params |= {"low": a.int("low"), "high": a.int("high")}
+    return "lanes", [Want("quantize_channels", params, lanes=x.size, consts={"TOGETHER": int(short.endswith("token"))})]
 
 
 def pick(a: Args, limits: Limits) -> Wanted:
@@ -390,13 +408,10 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return pick(a, limits)
     if short == "pick_rows":
         return fields_rows.pick(a, limits)
-    if short == "choose_qparams_affine":
-        return qparams(a, limits)
-    if short == "dequantize_per_channel":
-        x = words(a["x"])
-        axis = a.int("axis") % x.ndim
-        params = {"count": x.size, "channel": x[(0,) * (axis + 1)].size, "channels": x.shape[axis]}
-        return "lanes", [Want("dequantize_channels", params, lanes=x.size, consts={"ZEROS": int("zeros" in a)})]
+    if short.startswith("choose_qparams"):
+        return qparams(short, a, limits)
+    if "scales" in a and "quantize_per" in short:
+        return quantize(short, a)
     kernels = {s.kernel for s in plan.steps}
     return elementwise(op, a, out) if kernels <= {"unary", "binary", "binary_vec4", "where"} else None
 
