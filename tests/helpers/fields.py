@@ -258,7 +258,7 @@ def reduction(op: Op, a: Args, out: Dims) -> Wanted:
     return route, [Want("reduce", params, size(out))]
 
 
-def line(op: Op, a: Args) -> Wanted:
+def line(op: Op, a: Args, limits: Limits) -> Wanted:
     """Softmax and the place of an extreme: along one dim, or over all that there is."""
     x = words(a["x"])
     dim = a.attrs["dim"]
@@ -268,7 +268,7 @@ def line(op: Op, a: Args) -> Wanted:
     softmax = "softmax" in op.short
     want = Want("softmax" if softmax else "arg_extreme", {"rows": rows, "size": x.shape[at], "inner": inner}, rows)
     if softmax:
-        want.consts["LOG"] = int("log" in op.short)
+        want.consts.update(LOG=int("log" in op.short), WG=64 if limits.profile.tiled else 8)
     return "strided" if inner > 1 else "rows", [want]
 
 
@@ -282,6 +282,7 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
         params |= {"rows": rows, "width": x[-1] // 4 if four else x[-1]}
         wg["PER_ROW"] = int(column)
         return route, [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
+    wg = {"WG": 64 if limits.profile.tiled else 8}
     consts = wg | {"WEIGHT": int("weight" in a), "BIAS": int("bias" in a)}
     if "batch" in op.short:
         params |= {"count": size(x), "channel": size(x[2:]), "channels": x[1]}
@@ -401,7 +402,7 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
     if short in ("amax", "amin", "sum", "mean", "var"):
         return reduction(op, a, out)
     if "softmax" in short or short in ("argmax", "argmin"):
-        return line(op, a)
+        return line(op, a, limits)
     if short.endswith("_norm") or "batch_norm" in short:
         return norm(op, a, limits)
     if short == "pick":
