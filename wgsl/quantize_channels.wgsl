@@ -1,4 +1,5 @@
 // x / scale + zero as an integer from low to high, with the numbers of each element's channel: one element per lane.
+const ZEROS: u32 = 1;  // plan: 0 if all zero points are 0
 const TOGETHER: u32 = 0;  // plan: 1 if the sum is rounded, 0 if the quotient is
 // include: lane_grid
 struct Params { count: u32, channel: u32, channels: u32, low: f32, high: f32 }
@@ -12,7 +13,8 @@ struct Params { count: u32, channel: u32, channels: u32, low: f32, high: f32 }
 fn run(i: u32) {
   if (i >= params.count) { return; }
   let c = i / params.channel % params.channels;
-  let zero = f32(t_zeros[c]);
+  var zero = 0.0;
+  if (ZEROS == 1) { zero = f32(t_zeros[c]); }
   var steps = t_x[i] * (1.0 / t_scales[c]);
   if (TOGETHER == 1) { steps = round(steps + zero); } else { steps = round(steps) + zero; }
   t_out[i] = i32(clamp(steps, params.low, params.high));

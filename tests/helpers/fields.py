@@ -311,14 +311,19 @@ def quantize(short: str, a: Args) -> Wanted:
     if short.endswith("channel"):
         axis = a.int("axis") % x.ndim
         channel, channels = x[(0,) * (axis + 1)].size, x.shape[axis]
+    elif short.endswith("affine"):
+        channel = int(np.prod(a.attrs["block"]))
+        channels = x.size // channel
     else:
         channels = len(x.reshape(-1, x.shape[-1])) if short.endswith("token") else 1
         channel = x.size // channels
     params: dict[str, Any] = {"count": x.size, "channel": channel, "channels": channels}
     if short.startswith("de"):
         return "lanes", [Want("dequantize_channels", params, lanes=x.size, consts={"ZEROS": int("zeros" in a)})]
-    params |= {"low": a.int("low"), "high": a.int("high")}
-    return "lanes", [Want("quantize_channels", params, lanes=x.size, consts={"TOGETHER": int(short.endswith("token"))})]
+    low = {"uint8": 0}.get(a.dtypes["out"], -128)
+    params |= {"low": a.attrs.get("low", low), "high": a.attrs.get("high", low + 255)}
+    consts = {"ZEROS": int("zeros" in a), "TOGETHER": int(short.endswith("token"))}
+    return "lanes", [Want("quantize_channels", params, lanes=x.size, consts=consts)]
 
 
 def pick(a: Args, limits: Limits) -> Wanted:
@@ -411,7 +416,7 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return fields_rows.pick(a, limits)
     if short.startswith("choose_qparams"):
         return qparams(short, a, limits)
-    if "scales" in a and "quantize_per" in short:
+    if "scales" in a and ("quantize_per" in short or "quantize_affine" in short):
         return quantize(short, a)
     kernels = {s.kernel for s in plan.steps}
     return elementwise(op, a, out) if kernels <= {"unary", "binary", "binary_vec4", "where"} else None

@@ -1,18 +1,20 @@
 """Quantization with scales and zero points that are tensors: one for each row, for each channel, or for all elements.
 
 ExecuTorch writes these ops for a KV cache of 8 bits: the rows of a call are quantized, and the cache is dequantized.
+torchao's ops are those of weights that no pattern recognized, with a scale for each block of elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ..shapes import Array, Dims, ceil_div, prod, rows_of, wrap
 from .expression import WG
 from .limits import Limits
-from .plan import Plan, Step, fold, need
+from .plan import Plan, Step, fold, need, unsupported
 from .q8 import EPS, HIGH, LOW, qparams
 from .spec import Args, Case, op
 
@@ -24,8 +26,13 @@ _ALL = {"x": (9, 11), "scales": (), "zeros": ()}
 
 
 def spread(values: Array, a: Args) -> Array:
-    """Scales or zero points in f64, with as many dims as x: along `axis` if there is one, else as leading dims."""
+    """Scales or zero points in f64, as they are multiplied with x: by blocks, along `axis`, or by broadcasting."""
     wide = values.astype(np.float64)
+    if "block" in a.attrs:
+        wide = wide.reshape([n // b for n, b in zip(a["x"], a.attrs["block"], strict=True)])
+        for axis, b in enumerate(a.attrs["block"]):
+            wide = wide.repeat(b, axis)
+        return wide
     if "axis" in a.attrs:
         axis = wrap(a.int("axis"), len(a["x"]))
         return wide.reshape([-1 if d == axis else 1 for d in range(len(a["x"]))])
@@ -33,12 +40,14 @@ def spread(values: Array, a: Args) -> Array:
 
 
 def dequantize_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    return [(t["x"].astype(np.float64) - spread(t["zeros"], a)) * spread(t["scales"], a)]
+    zeros = spread(t["zeros"], a) if "zeros" in t else 0
+    return [(t["x"].astype(np.float64) - zeros) * spread(t["scales"], a)]
 
 
 def quantize_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    steps = np.rint(t["x"].astype(np.float64) / spread(t["scales"], a)) + spread(t["zeros"], a)
-    return [np.clip(steps, a.int("low"), a.int("high")).astype(np.int32)]
+    zeros = spread(t["zeros"], a) if "zeros" in t else 0
+    steps = np.rint(t["x"].astype(np.float64) / spread(t["scales"], a)) + zeros
+    return [np.clip(steps, *bounds(a)).astype(np.int32)]
 
 
 def quantize_token_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
@@ -46,31 +55,35 @@ def quantize_token_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
     return [np.clip(steps, a.int("low"), a.int("high")).astype(np.int32)]
 
 
+def bounds(a: Args) -> tuple[float, float]:
+    """The quantized range: as given, else that of the dtype."""
+    low, high = (0, 255) if a.dtypes.get("out") == "uint8" else (LOW, HIGH)
+    return a.num("low", low), a.num("high", high)
+
+
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     """Scales with which some elements are beyond either end of the range."""
     is_quantized = a.dtypes["x"] == "int8"
     x = rng.integers(-128, 128, a["x"]).astype(np.int8) if is_quantized else 5 * rng.standard_normal(a["x"])
     scales = rng.uniform(0.03, 0.2, a["scales"])
-    return {
-        "x": x if is_quantized else x.astype(np.float32),
-        "scales": np.asarray(scales, np.float32),
-        "zeros": np.asarray(rng.integers(-5, 6, a["zeros"]), np.int32),
-    }
+    zeros = {"zeros": np.asarray(rng.integers(-5, 6, a["zeros"]), np.int32)} if "zeros" in a else {}
+    return {"x": x if is_quantized else x.astype(np.float32), "scales": np.asarray(scales, np.float32), **zeros}
 
 
 def _plan(kernel: str, a: Args, channel: int, channels: int, limits: Limits, *consts: tuple[str, int]) -> Plan:
     """`channels` scales, each of `channel` consecutive elements."""
     x = a["x"]
-    for name in ("scales", "zeros"):
+    for name in {"scales", "zeros"} & a.dims.keys():
         need(prod(a[name]) == channels, f"{name} {list(a[name])} for x {list(x)}")
     if not prod(x):
         return Plan((x,), (), "empty")
-    bounds = (("low", float(a.int("low"))), ("high", float(a.int("high")))) if kernel == "quantize_channels" else ()
+    ends = tuple(zip(("low", "high"), bounds(a), strict=True)) if kernel == "quantize_channels" else ()
     step = Step(
         kernel,
-        (("count", prod(x)), ("channel", channel), ("channels", channels), *bounds),
+        (("count", prod(x)), ("channel", channel), ("channels", channels), *ends),
         fold(ceil_div(prod(x), WG), limits, f"{prod(x)} elements"),
-        (("WG", WG), *consts),
+        (("WG", WG), ("ZEROS", int("zeros" in a)), *consts),
+        rename=() if "zeros" in a else (("zeros", "x"),),
         work=(8 * prod(x), 2 * prod(x)),
     )
     return Plan((x,), (step,), "lanes")
@@ -84,7 +97,7 @@ def _plan(kernel: str, a: Args, channel: int, channels: int, limits: Limits, *co
     cases=(Case(_ROWS, _RANGE, (_LIVE_ROWS,), _INT8),),
 )
 def dequantize_rows(a: Args, limits: Limits) -> Plan:
-    return _plan("dequantize_channels", a, a["x"][-1], rows_of(a["x"]), limits, ("ZEROS", 1))
+    return _plan("dequantize_channels", a, a["x"][-1], rows_of(a["x"]), limits)
 
 
 @op(
@@ -95,7 +108,7 @@ def dequantize_rows(a: Args, limits: Limits) -> Plan:
     cases=(Case(_ALL, _RANGE, ({"x": (2, 11)},), _INT8),),
 )
 def dequantize_all(a: Args, limits: Limits) -> Plan:
-    return _plan("dequantize_channels", a, prod(a["x"]), 1, limits, ("ZEROS", 1))
+    return _plan("dequantize_channels", a, prod(a["x"]), 1, limits)
 
 
 @op(
@@ -139,6 +152,51 @@ def quantize_channels(a: Args, limits: Limits) -> Plan:
     x = a["x"]
     axis = wrap(a.int("axis"), len(x))
     return _plan("quantize_channels", a, prod(x[axis + 1 :]), x[axis], limits, ("TOGETHER", 0))
+
+
+def _blocks(a: Args) -> tuple[int, int]:
+    """The size and the number of the blocks, each of which must be consecutive elements."""
+    x, block = a["x"], a.attrs["block"]
+    need(len(block) == len(x) and all(b > 0 and n % b == 0 for n, b in zip(x, block, strict=False)), f"blocks {block}")
+    wide = next((i for i, b in enumerate(block) if b > 1), len(x))
+    unsupported(block[wide + 1 :] == x[wide + 1 :], f"blocks of {list(block)} in {list(x)} have no kernel")
+    return prod(block), prod(x) // max(prod(block), 1)
+
+
+_BLOCK_CASES: Any = (
+    ({"x": (6, 20), "scales": (6, 4), "zeros": (6, 4)}, (1, 5), ({"x": (2, 20), "scales": (2, 4), "zeros": (2, 4)},)),
+    ({"x": (4, 3, 7), "scales": (4, 1, 1)}, (1, 3, 7), ()),
+    ({"x": (4, 9), "scales": (2, 1), "zeros": (2, 1)}, (2, 9), ()),
+)
+
+
+@op(
+    "torchao.dequantize_affine.default",
+    "x/int block:ints scales zeros?/int _ _ _ _ -> out",
+    reference=dequantize_reference,
+    make=make,
+    cases=tuple(Case(d, {"block": b}, live, _INT8 if "zeros" in d else {"x": "int8"}) for d, b, live in _BLOCK_CASES),
+)
+def dequantize_blocks(a: Args, limits: Limits) -> Plan:
+    return _plan("dequantize_channels", a, *_blocks(a), limits)
+
+
+@op(
+    "torchao.quantize_affine.default",
+    "x block:ints scales zeros?/int _ low?:num high?:num -> out/int",
+    reference=quantize_reference,
+    make=make,
+    cases=(
+        *(
+            Case(d, {"block": b, **_RANGE}, live, _QUANTIZED if "zeros" in d else {"out": "int8"})
+            for d, b, live in _BLOCK_CASES
+        ),
+        Case({"x": (6, 20), "scales": (6, 1)}, {"block": (1, 20)}, dtypes={"out": "uint8"}),
+        Case({"x": (6, 20), "scales": (6, 1)}, {"block": (1, 20)}, dtypes={"out": "int8"}),
+    ),
+)
+def quantize_blocks(a: Args, limits: Limits) -> Plan:
+    return _plan("quantize_channels", a, *_blocks(a), limits, ("TOGETHER", 0))
 
 
 def choose_rows_reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
