@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torchao.quantization.quant_primitives  # noqa: F401 (registers the ops)
 from torch.ao.quantization.fx import _decomposed  # noqa: F401
 from torch_grids import Torch, Trial
 
@@ -66,10 +67,43 @@ def channel(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (shape[axis],)
 
 
+def blocks(*, zeros: bool) -> list[Trial]:
+    """Rows, groups of a row, several rows, and everything, with and without a range."""
+    made: list[Trial] = []
+    rng = np.random.default_rng(7)
+    for shape, block in (
+        ((6, 20), (1, 20)),
+        ((6, 20), (1, 5)),
+        ((6, 20), (3, 20)),
+        ((4, 3, 7), (1, 3, 7)),
+        ((4, 6), (4, 6)),
+    ):
+        of = [n // b for n, b in zip(shape, block, strict=True)]
+        given = {"zeros": rng.integers(-5, 6, of).astype(np.int32)} if zeros else {}
+        scales = rng.uniform(0.03, 0.2, of).astype(np.float32)
+        made += [
+            ({"scales": scales, **given}, {"block": block, "low": low, "high": high, "shape": shape})
+            for low, high in RANGES
+        ]
+    return made
+
+
+def affine(t: Mapping[str, torch.Tensor], a: Mapping[str, Any]) -> Any:
+    op = torch.ops.torchao.quantize_affine.default
+    return op(t["x"], a["block"], t["scales"], t.get("zeros"), torch.int8, a["low"], a["high"])
+
+
+def affine_back(t: Mapping[str, torch.Tensor], a: Mapping[str, Any]) -> Any:
+    op = torch.ops.torchao.dequantize_affine.default
+    return op(t["x"], a["block"], t["scales"], t.get("zeros"), torch.int8, -128, 127)
+
+
 _ROWS = [({"x": t["x"]}, {}) for t, _ in with_x(trials(token), "float32")]
 _ALL = [({"x": t["x"]}, {**a, "eps": e}) for t, a in with_x(trials(whole), "float32") for e in (1e-6, 0.5)]
 
 QUANTIZED: Mapping[str, tuple[Torch, list[Trial]]] = {
+    "torchao.quantize_affine.default": (affine, with_x(blocks(zeros=True), "float32")),  # it fails without zeros
+    "torchao.dequantize_affine.default": (affine_back, with_x(blocks(zeros=True) + blocks(zeros=False), "int8")),
     "quantized_decomposed.quantize_per_token.default": (
         tensor_op(OPS.quantize_per_token.default),
         with_x(trials(token), "float32"),
