@@ -36,9 +36,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 LIMIT_S = 180
 FIXTURES = """
-aspp autoencoder bert_dyn detector dilated_conv1d gpt2_dyn graph_attention gru lenet linears_8da8w linears_8w_groups
-linears_q8_dynamic llama_dyn mixtral mlp_dyn_batch mobilenet_v3_dyn_hw numbers_dyn patches qwen2_8da4w_dyn
-resnet_dyn_hw resnet_fp16 resnet_q8 rounded_cache_dyn shufflenet super_resolution unet_transposed vae_decoder vit
+aspp autoencoder bert_dyn detector dilated_conv1d embedding_4bit_dyn gpt2_dyn graph_attention gru lenet linears_8da8w
+linears_8w_groups linears_q8_dynamic llama_dyn mixtral mlp_dyn_batch mobilenet_v3_dyn_hw numbers_dyn patches
+qwen2_8da4w_dyn resnet_dyn_hw resnet_fp16 resnet_q8 rounded_cache_dyn shufflenet super_resolution unet_transposed
+vae_decoder vit
 """
 
 

@@ -226,6 +226,27 @@ class RoundedCache(nn.Module):
         return F.softmax(q @ past.transpose(1, 2), -1) @ past, rounded
 
 
+class Table(nn.Module):
+    """A 4-bit embedding with groups, whose rows are not a multiple of 32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randint(0, 256, (VOCAB, 20), dtype=torch.uint8))
+        self.register_buffer("scales", torch.rand(VOCAB, 4) + 0.1)
+        self.out = nn.Linear(40, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        embed = torch.ops.quantized_decomposed.embedding_4bit.dtype
+        return self.out(embed(self.table, self.scales, None, -8, 7, ids, dtype=torch.float32))
+
+
+@entry
+def embedding_4bit_dyn() -> Entry:
+    import executorch.exir.passes._quant_patterns_and_replacements  # noqa: F401 (registers the op)
+
+    return Entry(Table(), [(tokens(1, n),) for n in (LENGTH, 32, 2)], ({1: Dim("s", min=2, max=32)},))
+
+
 @entry
 def rounded_cache_dyn() -> Entry:
     import torch.ao.quantization.fx._decomposed

@@ -391,6 +391,10 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return fields_create.gather(a)
     if "table" in a:
         return gather(a, out, limits)
+    if short == "embedding_4bit":
+        (vocab, half), groups = a["w"], size(a["scales"][1:])
+        params = {"count": size(out), "dim": 2 * half, "group": 2 * half // groups, "vocab": vocab}
+        return "lanes", [Want("embedding_4bit", params, lanes=size(out), consts={"ZEROS": int("zeros" in a)})]
     if short == "embedding_q4gsw":
         return embedding_q4(a, limits, plain=not fields_q4.packable(2 * a["w"][1], a.int("group"), limits))
     if short.startswith(("q8ta_conv2d", "conv2d_q8ta")):
