@@ -16,7 +16,7 @@ fn run(i: u32) {
   let k = i % params.dim;
   let nibble = (row * params.dim + k) ^ 1u;
   let at = row * (params.dim / params.group) + k / params.group;
-  var steps = f32(t_w[nibble / 8u] >> (nibble % 8u * 4u) & 15u) - 8.0;
+  var steps = f32((t_w[nibble / 8u] >> (nibble % 8u * 4u)) & 15u) - 8.0;
   if (ZEROS == 1) { steps -= t_zeros[at]; }
   t_out[i] = steps * t_scales[at];
 }
