@@ -213,6 +213,52 @@ class Messages(nn.Module):
         return x
 
 
+class RoundedCache(nn.Module):
+    """Attention to 8-bit rows, old and new, as ExecuTorch's --quantize_kv_cache has them."""
+
+    def forward(self, q: torch.Tensor, new: torch.Tensor, rows: torch.Tensor, scales: torch.Tensor) -> Tensors:
+        ops = torch.ops.quantized_decomposed
+        scale, zero = ops.choose_qparams_per_token_asymmetric(new, torch.int8)
+        rounded = ops.quantize_per_token(new, scale, zero, -128, 127, torch.int8)
+        rows, scales = torch.cat([rows, rounded], 1), torch.cat([scales, scale.float()], 1)
+        zeros = torch.cat([rows[:, : -new.shape[1], :1].int(), zero.int()], 1)
+        past = ops.dequantize_per_token(rows, scales, zeros, -128, 127, torch.int8, torch.float32)
+        return F.softmax(q @ past.transpose(1, 2), -1) @ past, rounded
+
+
+class Table(nn.Module):
+    """A 4-bit embedding with groups, whose rows are not a multiple of 32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randint(0, 256, (VOCAB, 20), dtype=torch.uint8))
+        self.register_buffer("scales", torch.rand(VOCAB, 4) + 0.1)
+        self.out = nn.Linear(40, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        embed = torch.ops.quantized_decomposed.embedding_4bit.dtype
+        return self.out(embed(self.table, self.scales, None, -8, 7, ids, dtype=torch.float32))
+
+
+@entry
+def embedding_4bit_dyn() -> Entry:
+    import executorch.exir.passes._quant_patterns_and_replacements  # noqa: F401 (registers the op)
+
+    return Entry(Table(), [(tokens(1, n),) for n in (LENGTH, 32, 2)], ({1: Dim("s", min=2, max=32)},))
+
+
+@entry
+def rounded_cache_dyn() -> Entry:
+    import torch.ao.quantization.fx._decomposed
+
+    def call(length: int, past: int) -> Tensors:
+        old = torch.randint(-128, 128, (2, past, 16), dtype=torch.int8)
+        return noise(2, length, 16), noise(2, length, 16), old, torch.rand(2, past, 1) * 0.01 + 0.001
+
+    new, old = Dim("new", min=1, max=8), Dim("old", min=2, max=32)
+    return Entry(RoundedCache(), [call(5, 20), call(8, 32), call(1, 2)], ({1: new}, {1: new}, {1: old}, {1: old}))
+
+
 @entry
 def points_dyn() -> Entry:
     return Entry(Points(), [(noise(2, 3, n),) for n in (50, 64, 7)], ({2: Dim("n", min=2, max=64)},))

@@ -30,8 +30,10 @@ def hugging(model: str, config: str, inputs: Sequence[str], outputs: Sequence[st
     import transformers
 
     settings = {"attn_implementation": "sdpa", **settings}
-    made = getattr(transformers, config)(**settings)
-    return Named(getattr(transformers, model)(made), inputs, outputs)
+    built = getattr(transformers, model)(getattr(transformers, config)(**settings))
+    if built._can_set_experts_implementation():
+        built.set_experts_implementation("batched_mm")  # as transformers exports to ExecuTorch: it has no grouped_mm
+    return Named(built, inputs, outputs)
 
 
 TEXT = {

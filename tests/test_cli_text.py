@@ -21,7 +21,7 @@ from helpers.samples import add_program
 
 STATS = re.compile(
     r"^load [\d,]+ ms · compile [\d,]+ ms · prefill \d+ tok [\d,]+ ms [\d,.]+ tok/s · "
-    r"decode \d+ tok [\d,]+ ms(?: [\d,.]+ tok/s)? · total [\d,]+ ms · ttft [\d,]+ ms · GPU [\d,]+ MB · stop: (\w+)$"
+    r"decode \d+ tok [\d,]+ ms(?: [\d,.]+ tok/s)? · total [\d,]+ ms · ttft [\d,]+ ms · GPU [\d,]+ [kM]B · stop: (\w+)$"
 )
 
 

@@ -97,6 +97,9 @@ def test_pictures(tmp_path: Path) -> None:
     assert read_picture(path, tensor(1, 3, 8, 8), PLAIN).shape == (1, 3, 8, 8)
     assert read_picture(path, tensor(1, 3, 8, 8, dynamism="bound"), PLAIN).shape == (1, 3, 4, 6)
     assert read_picture(path, tensor(1, 3, 8, 8, dynamism="bound"), PictureSettings((5, 7))).shape == (1, 3, 7, 5)
+    with pytest.raises(ShapeError, match="the picture is 6x4, the model takes at most 8x3") as large:
+        read_picture(path, tensor(1, 3, 3, 8, dynamism="bound"), PLAIN)
+    assert large.value.hint == "--resize 8x3"
     assert read_picture(path, tensor(1, 1, 4, 6), PLAIN).shape == (1, 1, 4, 6)
     with pytest.raises(ShapeError, match="cannot be an input of dims"):
         read_picture(path, tensor(2, 2), PLAIN)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import operator
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cffi import CDefError
 
 import webgpu_run
 from webgpu_run.gpu import native
@@ -25,6 +27,8 @@ pyproject.toml pins wgpu to one minor version for this reason. To move to a new 
 """
 ATTRIBUTES = (
     ("wgpu.backends.wgpu_native", "ffi"),  # the cffi interface: new, gc, callback, from_buffer, buffer, NULL
+    ("wgpu.backends.wgpu_native", "ffi._parser.parse_type"),  # cffi's parser of C types, and what it knows
+    ("wgpu.backends.wgpu_native", "ffi._parser._declarations"),
     ("wgpu.backends.wgpu_native", "lib"),  # the C functions and enums
     ("wgpu.backends.wgpu_native._api", "libf"),  # the C functions, with errors raised as exceptions
     ("wgpu.backends.wgpu_native._helpers", "_the_instance"),  # the instance that every adapter comes from
@@ -48,7 +52,7 @@ def used_names() -> set[str]:
 
 @pytest.mark.parametrize(("module", "name"), ATTRIBUTES)
 def test_private_attributes_exist(module: str, name: str) -> None:
-    assert hasattr(importlib.import_module(module), name), WHAT_TO_DO.format(name=f"{module}.{name}")
+    operator.attrgetter(name)(importlib.import_module(module)), WHAT_TO_DO.format(name=f"{module}.{name}")
 
 
 def test_functions_and_enums_exist() -> None:
@@ -70,8 +74,23 @@ def test_structs_exist() -> None:
     for name in STRUCTS:
         try:
             ffi.typeof(name)
-        except ffi.error:
+        except CDefError:
             pytest.fail(WHAT_TO_DO.format(name=f"struct {name}"))
+
+
+def test_types_are_parsed_with_what_they_name(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a device has replaced cffi's parse_type by one that hides all other declarations while it runs."""
+    from wgpu.backends.wgpu_native import ffi
+
+    parser, known = ffi._parser, []
+    every, parse = parser._declarations, parser._parse
+    monkeypatch.setattr(parser, "_parse", lambda text: known.append(set(parser._declarations)) or parse(text))
+    parser.parse_type("void(WGPULimits const *, struct WGPUExtent3D *, uint32_t)")
+    assert {"typedef WGPULimits", "struct WGPUExtent3D"} <= known[0]
+    assert len(known[0]) < 6 < len(every)
+    with pytest.raises(CDefError):
+        parser.parse_type("WGPUNothing *")
+    assert parser._declarations is every
 
 
 def test_objects_have_their_handle(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -108,4 +109,5 @@ def test_integers_on_the_command_line(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert "output_1  int64 []  min 7  mean 7  max 7" in result.out
     assert "input 0  float32  max [16, 8] → live [7, 8]" in result.err
-    assert "1 calls equal a fresh build" in result.err
+    assert "check-resize: 1 call compared with a fresh build, equal bit for bit" in result.err
+    assert re.search(r" · GPU [1-9]\d* kB$", result.err, re.M)

@@ -1,5 +1,6 @@
 // Scale and zero point of each row for 8-bit steps: one workgroup per row.
 const WG: u32 = 64;  // plan: invocations per workgroup
+const BALANCED: u32 = 0;  // plan: 1 if the zero point has the smaller error of those from both ends of the range
 // include: row_range
 struct Params { rows: u32, width: u32, low: i32, high: i32, eps: f32 }
 
@@ -26,6 +27,14 @@ fn main(
   let q = row_qparams(lo, hi, lane);
   if (lane == 0u) {
     t_scale[row] = q.x;
-    t_zero[row] = i32(q.y);
+    var zero = q.y;
+    if (BALANCED == 1) {
+      let down = least[0] / q.x;
+      let up = most[0] / q.x;
+      let low = f32(params.low);
+      let high = f32(params.high);
+      zero = round(clamp(select(high - up, low - down, low + down + (high + up) > 0.0), low, high));
+    }
+    t_zero[row] = i32(zero);
   }
 }

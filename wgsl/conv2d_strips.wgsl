@@ -6,6 +6,7 @@
 // include: strip_texel
 const STRIPS: u32 = 1;  // plan: strips per workgroup
 const PLACES: u32 = 8;  // plan: places per workgroup, at most 8
+const DEEP: u32 = 1;  // plan: input channels that are loaded together; a divisor of all of a group
 const BIAS: u32 = 0;  // plan
 
 struct Params {
@@ -43,20 +44,24 @@ fn main(
       let tap = vec2<u32>(corner + vec2<i32>(vec2(ky, kx) * params.taps.zw));  // before the image: very large
       let inside = tap.x < params.size.x && tap.y < params.size.y;
       var from_x = base + select(0, tap.x * params.size.y + tap.y, inside);
-      for (var ic = 0u; ic < params.channels.x; ic++) {
-        let input = select(0.0, t_x[from_x], inside);
-        var w: array<vec4<f32>, STRIPS>;
-        for (var s = 0u; s < STRIPS; s++) { // unroll
-          w[s] = texel(line + s * depth, lane);
-        }
-        for (var p = 0u; p < PLACES; p++) { // unroll
-          let v = vec4(subgroupBroadcast(input, p));
+      for (var ic = 0u; ic < params.channels.x; ic += DEEP) {
+        var input: array<f32, DEEP>;
+        var w: array<array<vec4<f32>, DEEP>, STRIPS>;
+        for (var i = 0u; i < DEEP; i++) { // unroll
+          input[i] = select(0.0, t_x[from_x + i * plane], inside);
           for (var s = 0u; s < STRIPS; s++) { // unroll
-            acc[s][p] = fma(v, w[s], acc[s][p]);
+            w[s][i] = texel(line + i + s * depth, lane);
           }
         }
-        from_x += plane;
-        line++;
+        for (var p = 0u; p < PLACES; p++) { // unroll
+          for (var s = 0u; s < STRIPS; s++) { // unroll
+            for (var i = 0u; i < DEEP; i++) { // unroll
+              acc[s][p] = fma(vec4(subgroupBroadcast(input[i], p)), w[s][i], acc[s][p]);
+            }
+          }
+        }
+        from_x += DEEP * plane;
+        line += DEEP;
       }
     }
   }

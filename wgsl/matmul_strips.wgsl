@@ -1,6 +1,7 @@
 // out = a b for each of a batch of matrices, or beta c + alpha a b if ADDED, with c read through its broadcast strides. For
 // software adapters with subgroups: a workgroup of 8 lanes computes ROWS rows of 32 columns, four columns per lane. Lane j
-// loads element j of every 8 elements of a row of a and broadcasts it, because loads from storage are slow there.
+// loads element j of every 8 elements of a row of a and broadcasts it, because loads from storage are slow there. All of b
+// that these 8 elements need is loaded first, so that a sum stays in registers for 8 products.
 const ROWS: u32 = 8;  // plan: rows per workgroup
 const ADDED: u32 = 0;  // plan
 const VEC: u32 = 0;  // plan: 1 if rows of b are whole vectors
@@ -33,14 +34,16 @@ fn main(
   for (var k = 0u; k < params.k; k += 8) {
     var a: array<f32, ROWS>;
     for (var r = 0u; r < ROWS; r++) { // unroll
-      a[r] = t_a[(batch * params.m + min(first + r, params.m - 1)) * params.k + min(k + lane, params.k - 1)];
+      let x = t_a[(batch * params.m + min(first + r, params.m - 1)) * params.k + min(k + lane, params.k - 1)];
+      a[r] = select(0.0, x, EDGE == 0 || k + lane < params.k);
     }
+    var b: array<vec4<f32>, 8>;
     for (var j = 0u; j < 8; j++) { // unroll
-      if (EDGE == 0 || k + j < params.k) {
-        let b = four((batch * params.k + k + j) * params.n, min(col, params.n - 1));
-        for (var r = 0u; r < ROWS; r++) { // unroll
-          acc[r] = fma(vec4(subgroupBroadcast(a[r], j)), b, acc[r]);
-        }
+      if (EDGE == 0 || k + j < params.k) { b[j] = four((batch * params.k + k + j) * params.n, min(col, params.n - 1)); }
+    }
+    for (var r = 0u; r < ROWS; r++) { // unroll
+      for (var j = 0u; j < 8; j++) { // unroll
+        acc[r] = fma(vec4(subgroupBroadcast(a[r], j)), b[j], acc[r]);
       }
     }
   }

@@ -136,7 +136,8 @@ def matrix(op: Op, a: Args, out: Dims, limits: Limits) -> Wanted:
         row, col = strides(np.broadcast_to(words(a["c"]), out))
         params |= {"row": row, "col": col, "beta": a.num("beta"), "alpha": a.num("alpha")}
     if limits.profile.shuffle:
-        consts |= {"EDGE": int(k / 8 != k // 8), "WG": 0}
+        rows = 16 if m >= 33 else rows
+        consts |= {"ROWS": rows, "EDGE": int(k / 8 != k // 8), "WG": 0}
         return "strips", [Want("matmul_strips", params, count * up(m, rows) * up(n, 32), consts=consts)]
     return "blocks", [Want("matmul", params, lanes=count * up(m, rows) * up(n, 4), consts=consts)]
 
@@ -257,7 +258,7 @@ def reduction(op: Op, a: Args, out: Dims) -> Wanted:
     return route, [Want("reduce", params, size(out))]
 
 
-def line(op: Op, a: Args) -> Wanted:
+def line(op: Op, a: Args, limits: Limits) -> Wanted:
     """Softmax and the place of an extreme: along one dim, or over all that there is."""
     x = words(a["x"])
     dim = a.attrs["dim"]
@@ -267,7 +268,7 @@ def line(op: Op, a: Args) -> Wanted:
     softmax = "softmax" in op.short
     want = Want("softmax" if softmax else "arg_extreme", {"rows": rows, "size": x.shape[at], "inner": inner}, rows)
     if softmax:
-        want.consts["LOG"] = int("log" in op.short)
+        want.consts.update(LOG=int("log" in op.short), WG=64 if limits.profile.tiled else 8)
     return "strided" if inner > 1 else "rows", [want]
 
 
@@ -281,6 +282,7 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
         params |= {"rows": rows, "width": x[-1] // 4 if four else x[-1]}
         wg["PER_ROW"] = int(column)
         return route, [Want("rms_norm_vec4" if four else "rms_norm", params, rows, consts=wg)]
+    wg = {"WG": 64 if limits.profile.tiled else 8}
     consts = wg | {"WEIGHT": int("weight" in a), "BIAS": int("bias" in a)}
     if "batch" in op.short:
         params |= {"count": size(x), "channel": size(x[2:]), "channels": x[1]}
@@ -294,11 +296,34 @@ def norm(op: Op, a: Args, limits: Limits) -> Wanted:
     return route, [Want("layer_norm", params, rows, consts=consts)]
 
 
-def qparams(a: Args, limits: Limits) -> Wanted:
-    x, wg = a["x"], limits.profile.workgroup
-    rows = size(x[:-1])
-    params = {"rows": rows, "width": x[-1], "low": -128, "high": 127, "eps": a.num("eps", 2.0**-23)}
-    return "rows", [Want("choose_qparams", params, rows, consts={"WG": wg})]
+def qparams(short: str, a: Args, limits: Limits) -> Wanted:
+    x = words(a["x"])
+    row = x.reshape(-1) if short == "choose_qparams" else x[(0,) * (x.ndim - 1)]
+    params = {"width": row.size, "low": a.attrs.get("low", -128), "high": a.attrs.get("high", 127)}
+    params |= {"rows": x.size // row.size, "eps": a.num("eps", 2.0**-23)}
+    consts = {"WG": limits.profile.workgroup, "BALANCED": int("per_token" in short)}
+    return "rows", [Want("choose_qparams", params, x.size // row.size, consts=consts)]
+
+
+def quantize(short: str, a: Args) -> Wanted:
+    """With scales that are a tensor; the elements of a channel are those that share a scale and follow each other."""
+    x = words(a["x"])
+    if short.endswith("channel"):
+        axis = a.int("axis") % x.ndim
+        channel, channels = x[(0,) * (axis + 1)].size, x.shape[axis]
+    elif short.endswith("affine"):
+        channel = int(np.prod(a.attrs["block"]))
+        channels = x.size // channel
+    else:
+        channels = len(x.reshape(-1, x.shape[-1])) if short.endswith("token") else 1
+        channel = x.size // channels
+    params: dict[str, Any] = {"count": x.size, "channel": channel, "channels": channels}
+    if short.startswith("de"):
+        return "lanes", [Want("dequantize_channels", params, lanes=x.size, consts={"ZEROS": int("zeros" in a)})]
+    low = {"uint8": 0}.get(a.dtypes["out"], -128)
+    params |= {"low": a.attrs.get("low", low), "high": a.attrs.get("high", low + 255)}
+    consts = {"ZEROS": int("zeros" in a), "TOGETHER": int(short.endswith("token"))}
+    return "lanes", [Want("quantize_channels", params, lanes=x.size, consts=consts)]
 
 
 def pick(a: Args, limits: Limits) -> Wanted:
@@ -366,6 +391,10 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
         return fields_create.gather(a)
     if "table" in a:
         return gather(a, out, limits)
+    if short == "embedding_4bit":
+        (vocab, half), groups = a["w"], size(a["scales"][1:])
+        params = {"count": size(out), "dim": 2 * half, "group": 2 * half // groups, "vocab": vocab}
+        return "lanes", [Want("embedding_4bit", params, lanes=size(out), consts={"ZEROS": int("zeros" in a)})]
     if short == "embedding_q4gsw":
         return embedding_q4(a, limits, plain=not fields_q4.packable(2 * a["w"][1], a.int("group"), limits))
     if short.startswith(("q8ta_conv2d", "conv2d_q8ta")):
@@ -382,20 +411,17 @@ def wanted(op: Op, a: Args, plan: Plan, limits: Limits) -> Wanted | None:
     if short in ("amax", "amin", "sum", "mean", "var"):
         return reduction(op, a, out)
     if "softmax" in short or short in ("argmax", "argmin"):
-        return line(op, a)
+        return line(op, a, limits)
     if short.endswith("_norm") or "batch_norm" in short:
         return norm(op, a, limits)
     if short == "pick":
         return pick(a, limits)
     if short == "pick_rows":
         return fields_rows.pick(a, limits)
-    if short == "choose_qparams_affine":
-        return qparams(a, limits)
-    if short == "dequantize_per_channel":
-        x = words(a["x"])
-        axis = a.int("axis") % x.ndim
-        params = {"count": x.size, "channel": x[(0,) * (axis + 1)].size, "channels": x.shape[axis]}
-        return "lanes", [Want("dequantize_channels", params, lanes=x.size, consts={"ZEROS": int("zeros" in a)})]
+    if short.startswith("choose_qparams"):
+        return qparams(short, a, limits)
+    if "scales" in a and ("quantize_per" in short or "quantize_affine" in short):
+        return quantize(short, a)
     kernels = {s.kernel for s in plan.steps}
     return elementwise(op, a, out) if kernels <= {"unary", "binary", "binary_vec4", "where"} else None
 

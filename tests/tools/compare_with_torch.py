@@ -23,6 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from torch_grids import GRIDS, Torch, quantized  # noqa: E402
 from torch_grids_conv import BY_DEFINITION  # noqa: E402
 from torch_grids_create import CREATED  # noqa: E402
+from torch_grids_quantize import QUANTIZED  # noqa: E402
 
 from webgpu_run.errors import RunError  # noqa: E402
 from webgpu_run.ops.limits import Limits  # noqa: E402
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> int:
     total = agreed = bad = 0
     counts: dict[str, tuple[int, int, int]] = {}
     print(f"{'op':52} {'tried':>6} {'agree':>6} {'refused':>8}  first disagreement")
-    for name, (call, trials) in sorted({**GRIDS, **CREATED, **BY_DEFINITION, **quantized()}.items()):
+    for name, (call, trials) in sorted({**GRIDS, **CREATED, **BY_DEFINITION, **QUANTIZED, **quantized()}.items()):
         if argv and not any(word in name for word in argv):
             continue
         results = [(trial(name, call, *t), t) for t in trials]

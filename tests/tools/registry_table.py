@@ -25,6 +25,16 @@ from webgpu_run.runtime.support import check_method, known_ops  # noqa: E402
 
 RUNTIMES = {"WebGPU": ("backends/webgpu/runtime", "WEBGPU"), "Vulkan": ("backends/vulkan/runtime", "VK")}
 
+_REMOVED = "no file has it: the exporter removes it before it writes a delegate"
+_NO_VALUE = "no file has it: the exporter has no form for its result, a boolean, outside of a check that it removes"
+NEVER_WRITTEN = {
+    "aten._assert_scalar.default": _REMOVED,
+    "aten.sym_constrain_range_for_size.default": _REMOVED,
+    "getitem": "no file has it: the exporter writes the element of the list itself",
+    **dict.fromkeys(("eq", "ge", "gt", "le", "lt"), _NO_VALUE),
+    "llama.sdpa_with_kv_cache.default": "no file has it: the exporter writes `sdpa_with_kv_cache.default`",
+}
+
 PAGE = """# Ops of ExecuTorch's backends, and ours
 
 Made by `tests/tools/registry_table.py` with ExecuTorch {version}. A runtime's column lists the names that it registers.
@@ -32,8 +42,8 @@ The partitioner's column lists what it lowers into a delegate; its passes replac
 file is written. A file with an op that is refused ends with that sentence before anything runs. Ops between delegates,
 which run on the CPU, are not in this table.
 
-| list | ops | run here | refused |
-|---|---:|---:|---:|
+| list | ops | run here | in no file | refused |
+|---|---:|---:|---:|---:|
 {counts}
 
 {rows}
@@ -65,9 +75,11 @@ def lowered() -> set[str]:
 
 
 def ours(name: str) -> str:
-    """Either "runs", or the sentence with which a method that calls this op is refused."""
+    """Either "runs", or why no file has this op, or the sentence with which a method that calls it is refused."""
     if name in known_ops():
         return "runs"
+    if name in NEVER_WRITTEN:
+        return NEVER_WRITTEN[name]
     graph = VkGraph("", (OperatorCall(0, name, ()),), (), (), (), ())
     delegate = Delegate("VulkanBackend", (), Span(BytesSource(b"", "none"), 0, 0), graph)
     try:
@@ -83,7 +95,8 @@ def page(columns: dict[str, set[str]], version: str) -> str:
     counts = []
     for column, members in columns.items():
         running = sum(results[name] == "runs" for name in members)
-        counts.append(f"| {column} | {len(members)} | {running} | {len(members) - running} |")
+        never = sum(results[name] in NEVER_WRITTEN.values() for name in members)
+        counts.append(f"| {column} | {len(members)} | {running} | {never} | {len(members) - running - never} |")
     rows = []
     for name in names:
         members = " | ".join("yes" if name in column else "" for column in columns.values())

@@ -53,7 +53,7 @@ def read_inputs(given: Sequence[str], method: Method, settings: PictureSettings)
     def put(name: str | None, array: Array) -> None:
         target = name or next((n for n in names if n not in arrays), None)
         if target is None or target in arrays:
-            takes = ", ".join(f"{n} {t.dtype} {list(t.dims)}" for n, t in zip(names, specs, strict=True))
+            takes = ", ".join(f"{n} {t}" for n, t in zip(names, specs, strict=True))
             what = f"{target} is given twice" if target else f"more inputs given than {method.name!r} takes"
             raise UsageError(f"{what}; it takes {plural(len(specs), 'input')}: {takes or 'none'}")
         arrays[target] = array
@@ -73,7 +73,7 @@ def read_inputs(given: Sequence[str], method: Method, settings: PictureSettings)
         else:
             put(name or None, read_npy(path))
     if len(arrays) != len(specs):
-        takes = ", ".join(f"{t.dtype} {list(t.dims)}" for t in specs)
+        takes = ", ".join(map(str, specs))
         raise UsageError(f"{plural(len(arrays), 'input')} given, {method.name!r} takes {len(specs)}: {takes}")
     return [arrays[n] for n in names]
 
@@ -149,7 +149,13 @@ def read_picture(path: str, spec: Tensor, settings: PictureSettings) -> Array:
         raise FormatError(f"cannot read: {what} ({path})") from None
     except Exception as error:  # decoders raise errors of many kinds
         raise FormatError(f"not a picture that Pillow can read: {type(error).__name__} ({path})") from None
-    size = settings.resize or (picture.size if spec.dynamism != "static" else (width, height))
+    is_dynamic = spec.dynamism != "static"
+    if is_dynamic and not settings.resize and (picture.width > width or picture.height > height):
+        raise ShapeError(
+            f"the picture is {picture.width}x{picture.height}, the model takes at most {width}x{height} ({path})",
+            hint=f"--resize {width}x{height}",
+        )
+    size = settings.resize or (picture.size if is_dynamic else (width, height))
     if size != picture.size:
         picture = picture.resize(size, Image.Resampling.BILINEAR)
     pixels: Any = np.asarray(picture).reshape(size[1], size[0], channels)

@@ -16,7 +16,7 @@ from ..bench.host import peak_rss
 from ..console import outfile
 from ..console.narrow import print_line
 from ..console.progress import Progress
-from ..console.terminal import stderr_console
+from ..console.terminal import plural, stderr_console
 from ..debug.fresh_build import FreshBuilds
 from ..debug.stepping import Check, Dump, Dumper, FiniteCheck, Look, Stepper
 from ..debug.timeline import Timeline
@@ -220,7 +220,8 @@ class RunReport:
         if self._finite:
             lines.append(f"nan-check: {self._finite.checked} op outputs have no NaN and no new infinity")
         if self._fresh:
-            lines.append(f"check-resize: {self._fresh.compared} calls equal a fresh build, bit for bit")
+            calls = plural(self._fresh.compared, "call")
+            lines.append(f"check-resize: {calls} compared with a fresh build, equal bit for bit")
         if self._dumper:
             lines += self._dumper.told()
         return [] if self.settings.quiet else lines

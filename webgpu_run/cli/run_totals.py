@@ -57,7 +57,7 @@ class RunTotals:
         parts.append(f"total {total_ms:,.0f} ms")
         if self.ttft_ms is not None:
             parts.append(f"ttft {self.ttft_ms:,.0f} ms")
-        parts.append(f"GPU {gpu_bytes / 1e6:,.0f} MB")
+        parts.append(f"GPU {gpu_bytes / 1e6:,.0f} MB" if gpu_bytes >= 1e6 else f"GPU {gpu_bytes / 1e3:,.0f} kB")
         if self.reason:
             parts.append(f"stop: {self.reason}")
         return " · ".join(parts)

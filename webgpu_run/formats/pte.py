@@ -43,6 +43,11 @@ class Tensor:
         """The dtype of numpy arrays that hold the tensor. Arrays of bfloat16, which numpy lacks, are float32."""
         return "float32" if self.dtype == "bfloat16" else self.dtype
 
+    def __str__(self) -> str:
+        """The dtype and the dims; ≤ marks those that may be smaller in a call."""
+        bound = "" if self.dynamism == "static" else "≤"
+        return f"{self.dtype} [{', '.join(f'{bound * (dim > 1)}{dim}' for dim in self.dims)}]"
+
     @property
     def constant(self) -> bool:
         """True if the tensor has bytes in the file and no instruction can write to it."""

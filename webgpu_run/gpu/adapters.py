@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeviceError, UsageError
-from .native import check_process, ensure_instance
+from .native import check_process, ensure_instance, shorten_parsing
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # without it Mesa prints a warning on stderr
@@ -30,6 +30,7 @@ def load_wgpu() -> Any:
         import wgpu.backends.wgpu_native.extras
     except (ImportError, OSError, RuntimeError) as err:
         raise DeviceError(f"wgpu can't be loaded: {err}", hint="pip install --force-reinstall wgpu") from err
+    shorten_parsing()
     return wgpu
 
 

@@ -13,6 +13,7 @@ import atexit
 import functools
 import os
 import queue
+import re
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -45,6 +46,31 @@ def ensure_instance(*, gl: bool) -> None:
     if _helpers._the_instance is None or gl:
         _helpers._the_instance = None
         extras.set_instance_extras(backends=["All" if gl else "Primary"])
+
+
+@functools.cache
+def shorten_parsing() -> None:
+    """Let cffi parse a C type with only those declarations that it names.
+
+    For every type that is new to it, cffi parses the typedefs of all of WebGPU's headers again. A run meets about 50
+    types, so without this more than half of the time from start to output would be parsing.
+    """
+    from wgpu.backends.wgpu_native import ffi
+
+    parser = ffi._parser
+    parse_with_all = parser.parse_type
+
+    def parse_type(text: str) -> Any:
+        every = parser._declarations
+        words = re.findall(r"\w+", text)
+        names = {f"{kind} {word}" for word in words for kind in ("typedef", "struct", "union", "enum")}
+        parser._declarations = {name: every[name] for name in names & every.keys()}
+        try:
+            return parse_with_all(text)
+        finally:
+            parser._declarations = every
+
+    parser.parse_type = parse_type
 
 
 def instance() -> Any:

@@ -47,10 +47,10 @@ class Interface:
         whole = all(isinstance(t, Tensor) and t.dtype in ("int64", "int32") for t in (tokens, position))
         per_token = whole and position.dims == tokens.dims[1:] != (1,)  # type: ignore[union-attr]
         if not whole or tokens.dims[:-1] != (1,) or not (per_token or position.dims == (1,)):  # type: ignore[union-attr]
-            takes = ", ".join(f"{t.dtype} {list(t.dims)}" for t in inputs if isinstance(t, Tensor)) or "nothing"
+            takes = ", ".join(str(t) for t in inputs if isinstance(t, Tensor)) or "nothing"
             raise UnsupportedError(
                 f"{method.name!r} takes {takes}; a language model takes tokens [1, S] and a position [1] or [S]",
-                hint="--input x.npy --output DIR runs any model",
+                hint="--input FILE, once for each input, runs any model",
             )
         logits = outputs[0] if outputs else None
         if not isinstance(logits, Tensor) or not logits.dtype.startswith("float") or len(logits.dims) < 2:

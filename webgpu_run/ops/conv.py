@@ -218,7 +218,7 @@ def convolution(a: Args, limits: Limits) -> Plan:
         step = Step("conv2d", (("count", count), *params), grid, consts, rename=rename, work=work)
         return Plan((out,), (step,), "transposed" if turned else "direct")
     if is_strips(a, limits):
-        return Plan((out,), (strips.convolution(out, groups, params, bias, work, limits),), "strips")
+        return Plan((out,), (strips.convolution(out, groups, w[1], params, bias, work, limits),), "strips")
     per_image = ceil_div(oh * ow, places)
     wg = min(WG, max(8, 1 << (out[0] * per_image - 1).bit_length()))
     per_block = ceil_div(out[0] * per_image, wg)

@@ -23,6 +23,11 @@ class Profile:
     tiled: bool = True  # matrices with many rows go through tiles in workgroup memory
     fill: int = 256  # workgroups that keep the adapter busy; attention splits a long context to reach it
 
+    @property
+    def row_lanes(self) -> int:
+        """Invocations per workgroup of softmax and layer_norm. Eight are one vector of a software adapter."""
+        return 8 if self.images else 64
+
 
 GPU = Profile()
 SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1)

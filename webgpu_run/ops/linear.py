@@ -43,6 +43,7 @@ def pack(a: Args, constants: Mapping[str, Array], limits: Limits) -> Mapping[str
         Case({"x": (1, 23, 32), "w": (20, 32)}, live=({"x": (1, 1, 32)}, {"x": (1, 6, 32)}), tol=1e-5),
         Case({"x": (13, 63), "w": (29, 63), "bias": (29,)}, live=({"x": (1, 63)},), tol=1e-5),
         Case({"x": (2, 9, 40), "w": (70, 40), "bias": (70,)}, live=({"x": (1, 3, 40)},), tol=1e-5),
+        Case({"x": (62, 24), "w": (100, 24)}, live=({"x": (5, 24)}, {"x": (57, 24)}), tol=1e-5),
         Case({"x": (6, 20), "w": (9, 20)}, live=({"x": (1, 20)},), tol=1e-5),
     ),
 )
@@ -82,6 +83,7 @@ def linear(a: Args, limits: Limits) -> Plan:
     reference=lambda a, t: [t["a"].astype(np.float64) @ t["b"].astype(np.float64)],
     cases=(
         Case({"a": (3, 5, 7), "b": (3, 7, 11)}, live=({"a": (3, 1, 7)},)),
+        Case({"a": (2, 35, 21), "b": (2, 21, 33)}, live=({"a": (2, 33, 2), "b": (2, 2, 33)}, {"a": (2, 32, 21)})),
         Case({"a": (2, 10, 16), "b": (2, 16, 36)}, live=({"a": (2, 9, 8), "b": (2, 8, 36)},)),
     ),
 )
@@ -103,7 +105,8 @@ def _product(x: Dims, y: Dims, limits: Limits, **added: float) -> Plan:
     count, batches = prod(out), prod(x[:-2])
     if not count:
         return Plan((out,), (), "empty")
-    rows, what = rows_per_lane(m, limits), f"{count} outputs"
+    rows = 16 if limits.profile.shuffle and m > 32 else rows_per_lane(m, limits)
+    what = f"{count} outputs"
     uniforms = {"row": 0, "col": 0, "beta": 0.0, "alpha": 1.0} | added
     params = (("batches", batches), ("m", m), ("n", n), ("k", k), *uniforms.items())
     consts = (("ROWS", rows), ("ADDED", int(bool(added))), ("VEC", int(n % 4 == 0)))

@@ -57,7 +57,7 @@ def choose_qparams(a: Args, limits: Limits) -> Plan:
         "choose_qparams",
         (("rows", rows), ("width", x[-1]), ("low", a.int("low")), ("high", a.int("high")), ("eps", a.num("eps", EPS))),
         fold(rows, limits, f"{rows} rows"),
-        (("WG", limits.profile.workgroup),),
+        (("WG", limits.profile.workgroup), ("BALANCED", 0)),
         work=(4 * prod(x), 2 * prod(x)),
     )
     return Plan((out, out), (step,), "rows")

@@ -41,7 +41,7 @@ def _step(a: Args, rows: int, width: int, channel: int, channels: int, limits: L
         "layer_norm",
         (("rows", rows), ("width", width), ("channel", channel), ("channels", channels), ("eps", a.num("eps"))),
         fold(rows, limits, f"{rows} rows"),
-        (("WG", limits.profile.workgroup), ("WEIGHT", int("weight" in a)), ("BIAS", int("bias" in a))),
+        (("WG", limits.profile.row_lanes), ("WEIGHT", int("weight" in a)), ("BIAS", int("bias" in a))),
         rename=rename,
         work=(8 * rows * width, 6 * rows * width),
     )

@@ -36,7 +36,7 @@ def softmax_plan(a: Args, limits: Limits, log: bool) -> Plan:
         "softmax",
         (("rows", rows), ("size", size), ("inner", inner)),
         fold(rows, limits, f"{rows} rows"),
-        (("WG", 64), ("LOG", int(log))),
+        (("WG", limits.profile.row_lanes), ("LOG", int(log))),
         work=(8 * prod(x), 4 * prod(x)),
     )
     return Plan((x,), (step,), "rows" if inner == 1 else "strided")

@@ -16,6 +16,7 @@ from .spec import Packed
 
 KERNELS = ("linear_strips", "conv2d_strips")  # those that read a packed weight
 LANES, COLUMNS = 8, 32
+SHARED = 32  # strips times blocks of rows from which a workgroup of a linear has two strips
 LEAST = 16  # columns for which a strip, most of which would be zeros otherwise, is faster than other layouts
 
 
@@ -52,13 +53,20 @@ def pack(w: Array, limits: Limits) -> Packed:
 
 
 def linear(m: int, n: int, k: int, rows: int, bias: int, limits: Limits) -> Step:
-    """The dispatch of a linear, `rows` rows per workgroup."""
+    """The dispatch of a linear, `rows` rows per workgroup. Two strips share the rows if enough workgroups remain."""
     across, strips = ceil_div(m, rows), ceil_div(n, COLUMNS)
+    together = 2 if rows > 4 and strips % 2 == 0 and across * strips >= SHARED else 1
     return Step(
         "linear_strips",
         (("m", m), ("n", n), ("k", k), ("across", across), ("strips", strips)),
-        fold(across * strips, limits, f"{m} x {n} outputs"),
-        (("WIDTH", texture_width(limits)), ("ROWS", rows), ("EDGE", int(k % 8 > 0)), ("BIAS", bias)),
+        fold(across * strips // together, limits, f"{m} x {n} outputs"),
+        (
+            ("WIDTH", texture_width(limits)),
+            ("ROWS", rows),
+            ("STRIPS", together),
+            ("EDGE", int(k % 8 > 0)),
+            ("BIAS", bias),
+        ),
         work=(4 * (m * k + n * k + m * n), 2 * m * n * k),
     )
 
@@ -66,21 +74,27 @@ def linear(m: int, n: int, k: int, rows: int, bias: int, limits: Limits) -> Step
 def convolution(
     out: Dims,
     groups: int,
+    channels: int,
     params: tuple[tuple[str, int | float | tuple[int, ...]], ...],
     bias: tuple[str, int],
     work: tuple[int, int],
     limits: Limits,
 ) -> Step:
-    """The dispatch of a convolution. Up to four strips share the inputs that a workgroup loads."""
+    """The dispatch of a convolution whose groups have this number of input channels.
+
+    Up to four strips share the inputs that a workgroup loads. The weights of four input channels are loaded at once, so
+    that sums stay in registers for four products.
+    """
     count, strips = prod(out[2:]), ceil_div(out[1] // groups, COLUMNS)
     together = next(n for n in (4, 3, 2, 1) if strips % n == 0)
     places = 8 if count > 1 else 1
+    deep = 1 if channels % 4 else 4
     per_image = ceil_div(count, places)
     per_strip = out[0] * per_image
     return Step(
         "conv2d_strips",
         (("per_image", per_image), ("per_strip", per_strip), ("strips", strips), *params),
         fold(per_strip * groups * (strips // together), limits, f"{prod(out)} outputs"),
-        (("WIDTH", texture_width(limits)), ("STRIPS", together), ("PLACES", places), bias),
+        (("WIDTH", texture_width(limits)), ("STRIPS", together), ("PLACES", places), ("DEEP", deep), bias),
         work=work,
     )
