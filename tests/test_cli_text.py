@@ -306,4 +306,4 @@ def test_a_model_without_tokens(tmp_path: Path) -> None:
     assert result.out.startswith("output_0  float32 [4, 8]  min ")
     result = webgpu_run(tmp_path / "add.pte", "--prompt", "x")
     assert result.code == 4
-    assert "hint: --input x.npy" in result.err
+    assert "hint: --input FILE, once for each input, runs any model" in result.err
