@@ -53,11 +53,14 @@ def shorten_parsing() -> None:
     """Let cffi parse a C type with only those declarations that it names.
 
     For every type that is new to it, cffi parses the typedefs of all of WebGPU's headers again. A run meets about 50
-    types, so without this more than half of the time from start to output would be parsing.
+    types, so without this more than half of the time from start to output would be parsing. The names are private to
+    cffi: a version that has others is left as it is.
     """
     from wgpu.backends.wgpu_native import ffi
 
-    parser = ffi._parser
+    parser: Any = getattr(ffi, "_parser", None)
+    if not (hasattr(parser, "_declarations") and hasattr(parser, "parse_type")):
+        return
     parse_with_all = parser.parse_type
 
     def parse_type(text: str) -> Any:
