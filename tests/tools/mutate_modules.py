@@ -104,9 +104,9 @@ MUTANTS = (
         "a single row is never rounded in the kernel",
         f"{OPS}/q4_activations.py",
         "source",
-        "in_kernel = False and",
+        "rounds = False and",
         Q4,
-        old="in_kernel = m == 1 and",
+        old="rounds = m == 1 and",
     ),
     Mutant(
         "caches are never textures",
