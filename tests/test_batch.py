@@ -332,6 +332,23 @@ def test_a_nan_ends_one_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None
     assert [c.error for c in done] == ["the logits are not finite", "", ""]
 
 
+def test_a_nan_in_the_middle_of_a_submission_ends_one_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = Batch.decode
+    want = list(llm.generate_many([[77], [78]], max_new_tokens=12, parallel=2, ignore_eos=True))
+
+    def broken(self: Batch, rows: Sequence[Row], words: Sequence[Sequence[Array]]) -> Any:
+        ids, stats = decode(self, rows, words)
+        for step in ids[2:] if len(rows) == 2 else []:
+            step[0] = 2**31 - 1
+        return ids, stats
+
+    monkeypatch.setattr(Batch, "together", lambda self, left: min(left, 4))
+    monkeypatch.setattr(Batch, "decode", broken)
+    done = list(llm.generate_many([[77], [78]], max_new_tokens=12, parallel=2, ignore_eos=True))
+    assert done[0].error == "the logits are not finite"
+    assert (done[1].error, done[1].ids) == ("", want[1].ids)
+
+
 def test_auto_takes_what_memory_has_room_for(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [scheduler.Job(i, i, [5], {}) for i in range(3)]
     cache = llm.model.cache_nbytes

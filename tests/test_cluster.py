@@ -13,7 +13,7 @@ import pytest
 from webgpu_run import LLM, UsageError
 from webgpu_run.bench.page import page
 from webgpu_run.bench.views import model_cells
-from webgpu_run.cluster import MOST_ROWS, Cluster, Dealer, collect_files, most_rows, unpacked
+from webgpu_run.cluster import MOST_ROWS, Cluster, Dealer, collect_files, unpacked
 from webgpu_run.gpu.device import Device
 from webgpu_run.runtime.open import open_program
 
@@ -61,8 +61,8 @@ def test_a_lost_block_is_dealt_first() -> None:
 def test_blocks_are_small_and_enough_for_all_workers() -> None:
     for rows, workers, size in ((1000, 2, MOST_ROWS), (40, 2, 5), (3, 8, 1), (1, 1, 1)):
         assert len(Dealer(range(rows), workers).take(0)) == size
-    for parallel, most in ((1, MOST_ROWS), (3, 12), (None, 64)):
-        assert len(Dealer(range(1000), 2, most_rows(parallel)).take(0)) == most
+    for rows, workers, parallel, size in ((1000, 2, 3, 12), (1000, 2, None, 64), (40, 2, 16, 16), (9, 2, 16, 5)):
+        assert len(Dealer(range(rows), workers, parallel).take(0)) == size
 
 
 @pytest.mark.parametrize("form", ["beside", "file", "folder"])

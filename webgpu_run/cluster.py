@@ -35,7 +35,7 @@ from .version import __version__
 RESOURCE = "webgpu"
 RESTARTS = 3  # of a worker whose process dies; Ray repeats what it was doing
 MOST_ROWS = 8  # in a block, if a worker runs one prompt at a time
-ROUNDS = 4  # blocks of a worker that runs several at a time have so many times their number
+ROUNDS = 4  # most rows in a block for each prompt that a worker runs at a time, if these are several
 BLOCKS = 4  # for each worker at least, so that the last ones end at about the same time
 LOOK_SECONDS = 1.0  # between two looks at which nodes are alive
 
@@ -117,16 +117,19 @@ def unpacked(files: Files) -> Iterator[Path]:
         yield Path(folder)
 
 
-def most_rows(parallel: int | None) -> int:
-    """The most rows in a block for workers that run so many prompts at a time."""
-    return MOST_ROWS if parallel == 1 else ROUNDS * (parallel or batch.MOST)
+def block_rows(rows: int, workers: int, parallel: int | None) -> int:
+    """Rows in a block for workers that run `parallel` prompts at a time: enough for that, and few enough for all."""
+    least = 1 if parallel == 1 else parallel or batch.MOST
+    most = MOST_ROWS if parallel == 1 else ROUNDS * least
+    share = -(-rows // max(1, workers))
+    return max(1, min(share, max(least, min(most, rows // (BLOCKS * max(1, workers))))))
 
 
 class Dealer:
     """Deals rows out in blocks, and again if the worker that had them is lost. A row counts once."""
 
-    def __init__(self, rows: Sequence[int], workers: int, most: int = MOST_ROWS) -> None:
-        size = max(1, min(most, len(rows) // (BLOCKS * max(1, workers))))
+    def __init__(self, rows: Sequence[int], workers: int, parallel: int | None = 1) -> None:
+        size = block_rows(len(rows), workers, parallel)
         self._waiting = deque(tuple(rows[at : at + size]) for at in range(0, len(rows), size))
         self._held: dict[int, tuple[int, ...]] = {}  # worker -> its block
         self.missing = set(rows)
@@ -325,10 +328,10 @@ class Cluster:
         return [f"{place}: {n} rows{', then lost' if place in lost else ''}" for place, n in self.counts.items()]
 
     def complete(
-        self, rows: Sequence[int], most: int = MOST_ROWS, *, stopped: Callable[[], bool] = lambda: False
+        self, rows: Sequence[int], parallel: int | None = 1, *, stopped: Callable[[], bool] = lambda: False
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The completions of these rows, as they come; a block has at most `most`. It ends early if `stopped`."""
-        dealer = Dealer(rows, len(self._actors), most)
+        """The completions of these rows, as they come. It ends early if `stopped`."""
+        dealer = Dealer(rows, len(self._actors), parallel)
         pending = {self._call(i, ()): i for i in self._actors}
         while dealer.missing and not stopped():
             for worker, answer in self._answers(pending):

@@ -1,6 +1,6 @@
 // Scale and zero point of each row for 8-bit steps: one workgroup per row.
 const WG: u32 = 64;  // plan: invocations per workgroup
-const BALANCED: u32 = 0;  // plan: 1 if the zero point has the smaller error of those from both ends of the range
+const BALANCED: u32 = 0;  // plan: 1: of the zero points from both ends of the range, take the one with the smaller error
 // include: row_range
 struct Params { rows: u32, width: u32, low: i32, high: i32, eps: f32 }
 

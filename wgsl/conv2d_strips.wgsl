@@ -6,7 +6,7 @@
 // include: strip_texel
 const STRIPS: u32 = 1;  // plan: strips per workgroup
 const PLACES: u32 = 8;  // plan: places per workgroup, at most 8
-const DEEP: u32 = 1;  // plan: input channels that are loaded together; a divisor of all of a group
+const DEEP: u32 = 1;  // plan: input channels loaded together; divides the input channels of a group
 const BIAS: u32 = 0;  // plan
 
 struct Params {

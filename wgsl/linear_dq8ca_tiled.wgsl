@@ -14,7 +14,7 @@ const TALL: u32 = 8;  // plan: rows per invocation
 struct Rows { rows: array<array<vec4<u32>, 2>, TALL>, pad: array<vec4<u32>, 2> }
 var<workgroup> x_tile: array<Rows, 8>;
 var<workgroup> w_tile: array<array<vec4<u32>, 16>, 8>;  // [half block * 4 + column][quad]
-var<workgroup> w_sums: array<array<vec4<i32>, 16>, 2>;  // [half block][quad], of each column
+var<workgroup> w_sums: array<array<i32, 16>, 8>;  // [half block * 4 + column][quad]
 
 @compute @workgroup_size(128)
 fn main(
@@ -44,9 +44,10 @@ fn main(
     if (x_row < 8 * TALL) { x_tile[x_row % 8].rows[x_row / 8][t % 2] = t_x[x_at + b * 2]; }
     let bytes = decoded(select(words.xy, words.zw, half == 1));
     w_tile[half * 4 + c][q] = bytes;
-    w_sums[half][q][c] = add_dot(bytes, vec4(0x01010101u), 0);
+    w_sums[half * 4 + c][q] = add_dot(bytes, vec4(0x01010101u), 0);
     workgroupBarrier();
-    let sums = vec4<f32>(w_sums[0][q] + w_sums[1][q]);
+    let sums = vec4<f32>(vec4(w_sums[0][q], w_sums[1][q], w_sums[2][q], w_sums[3][q])
+      + vec4(w_sums[4][q], w_sums[5][q], w_sums[6][q], w_sums[7][q]));
     for (var r = 0u; r < TALL; r++) { // unroll
       let x0 = x_tile[g].rows[r][0];
       let x1 = x_tile[g].rows[r][1];

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..cluster import Cluster, ReplyWork, collect_files, most_rows
+from ..cluster import Cluster, ReplyWork, collect_files
 from ..console.early import INTERRUPTED
 from ..console.progress import Progress
 from ..console.terminal import plural, stderr_console
@@ -43,7 +43,7 @@ class RayRun(Run):
             clock.loaded()
             progress("rows", tally.resumed, tally.total, f"{plural(workers, 'worker')} starting")
             with interrupts.deferred():
-                for index, row in cluster.complete(rows, most_rows(parallel), stopped=lambda: interrupts.requested):
+                for index, row in cluster.complete(rows, parallel, stopped=lambda: interrupts.requested):
                     add(index, row)
                     tally.add(_CompletionCounts(row))
                     tally.show(progress, f"{plural(cluster.ready, 'worker')}, ")

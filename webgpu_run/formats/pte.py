@@ -44,7 +44,7 @@ class Tensor:
         return "float32" if self.dtype == "bfloat16" else self.dtype
 
     def __str__(self) -> str:
-        """The dtype and the dims; ≤ marks those that may be smaller in a call."""
+        """The dtype and the dims, with ≤ for those of a dynamic tensor: the file does not say which may be smaller."""
         bound = "" if self.dynamism == "static" else "≤"
         return f"{self.dtype} [{', '.join(f'{bound * (dim > 1)}{dim}' for dim in self.dims)}]"
 

@@ -56,6 +56,14 @@ class Image:
         return self.texture.create_view(dimension="2d-array", array_layer_count=layers)
 
 
+def has_dot4(backend: str) -> bool:
+    """Whether naga translates dot4I8Packed to an instruction, not to operations on single bytes.
+
+    Metal has none, and Direct3D only above the shader model of wgpu's default compiler.
+    """
+    return backend == "Vulkan"
+
+
 class Device:
     """A device and its caches of pipelines and bind group layouts."""
 
@@ -84,8 +92,7 @@ class Device:
             max_layers=lim["max-texture-array-layers"],
             subgroups="subgroup" in self.features,
             f16="shader-f16" in self.features,
-            # Metal has no such instruction, and Direct3D only above the shader model of wgpu's default compiler.
-            dot4=adapter.backend == "Vulkan",
+            dot4=has_dot4(adapter.backend),
             software=adapter.software,
         )
         self.max_buffer: int = lim["max-buffer-size"]

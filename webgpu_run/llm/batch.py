@@ -111,13 +111,13 @@ class BatchRun:
             with session.guard():
                 steps, stats = self._run(rows)
             wall_ns = max(0, time.perf_counter_ns() - start - stats.compile_ns)
-            for text in {id(text): text for text, _ in rows if text}.values():
-                if text.ids:
-                    text.decode_ns += wall_ns
-                else:
-                    text.prefill_ns += wall_ns
             wanted = [owner for owner, row in rows if owner and row.words is not None]
             for ids in steps:
+                for text in {id(text): text for text, _ in rows if text and not text.reason}.values():
+                    if text.ids:
+                        text.decode_ns += wall_ns // len(steps)
+                    else:
+                        text.prefill_ns += wall_ns
                 for owner, token in zip(wanted, ids, strict=True):
                     if owner in self._texts:  # else the reply ended in an earlier step
                         yield from self._push(owner, token)
@@ -205,13 +205,14 @@ def beginning_of(job: Job) -> tuple[int, ...]:
     return tuple(job.ids[:length]) if length >= LEAST_SHARED else ()
 
 
-def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None) -> BatchRun | str:
+def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int | None = None) -> BatchRun | str:
     """The run of these jobs, `parallel` at a time, or why the model can run only one at a time.
 
-    With None, the number is the largest power of two that memory has room for, or one that is faster.
+    With None, the number is `fastest` if an earlier run has measured it, else the largest power of two that memory has
+    room for, or one that is faster.
     """
     extra = int(any(map(beginning_of, jobs)))  # a cache for the beginning that texts share
-    most, problem = parallel or _fitting(llm, extra), "there is no memory for a second KV cache"
+    most, problem = parallel or fastest or _fitting(llm, extra), "there is no memory for a second KV cache"
     while most > 1:
         try:
             batch = llm.batch(most + extra)
@@ -223,7 +224,8 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None) -> BatchRun |
             problem, most = str(error), most // 2
             continue
         most = min(most, batch.most_rows)
-        return BatchRun(llm, batch, jobs, measured(batch, most) if parallel is None and len(jobs) > most else most)
+        is_known = parallel or fastest or len(jobs) <= most
+        return BatchRun(llm, batch, jobs, most if is_known else measured(batch, most))
     return problem
 
 

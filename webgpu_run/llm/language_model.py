@@ -220,8 +220,8 @@ class LLM:
         return many.in_order()
 
     def batch(self, sequences: int) -> Batch:
-        """The model of several sequences at a time; it is kept for the next call that asks for as many."""
-        if self._batch is None or self._batch.sequences != sequences:
+        """The model of at least so many sequences at a time; it is kept for the next call."""
+        if self._batch is None or self._batch.sequences < sequences:
             self._batch = None
             self._batch = Batch(self.model, sequences, self.session.progress)
         return self._batch

@@ -78,6 +78,7 @@ class Many:
         self.options, self.seed = options, seed
         self.chat, self.system = chat, system
         self.parallel = parallel if len(requests) > 1 else 1  # None: as many as memory and speed suggest
+        self._fastest: int | None = None  # how many at a time, once it has been measured
         self.warn = warn  # called if prompts must be run one at a time
 
     def run(self, indices: Sequence[int]) -> Generator[tuple[int, Completion]]:
@@ -94,10 +95,10 @@ class Many:
         if self.parallel != 1:
             from .batch import batch_run
 
-            run = batch_run(self.llm, jobs, self.parallel)
+            run = batch_run(self.llm, jobs, self.parallel, self._fastest)
             if not isinstance(run, str):
                 if self.parallel is None and len(jobs) > run.parallel:
-                    self.parallel = run.parallel  # it was measured
+                    self._fastest = run.parallel
                 yield from run.completions()
                 return
             if self.warn:

@@ -102,7 +102,7 @@ def pick_rows(a: Args, limits: Limits) -> Plan:
     need(0 < count < 1 << 24, f"x has {count} columns, ids have 24 bits")
     params = (("rows", rows), ("count", count), ("words", how[1]))
     grid, lanes = fold(rows, limits), ("WG", limits.profile.workgroup)
-    # In `how` itself, a binding of this name would have another offset in each turn.
+    # Bound as t_words: a binding with the name `how` has another offset in each turn, for the words of wr.pick.
     own, lowered = (("words", "how"),), (("x", "lowered"),) if recent else ()
     lower = Step("pick_rows_lower", params, grid, (lanes, ("DRAW", WORDS)), rename=own, work=(8 * prod(x), 0))
     consts = (lanes, ("IDS", int(a.attrs["feeds"])))

@@ -161,7 +161,7 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
         stage = Stage("x", "staged", m, k // 4) if m > _few_rows(k, limits) else None
-        if norm and m > NORM_ROWS:
+        if norm and (stage or m > NORM_ROWS):
             norm_step = _norm_step(linear, m, stage, limits)
             return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,))
         if stage:

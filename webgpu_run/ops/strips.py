@@ -16,7 +16,7 @@ from .spec import Packed
 
 KERNELS = ("linear_strips", "conv2d_strips")  # those that read a packed weight
 LANES, COLUMNS = 8, 32
-SHARED = 32  # strips times blocks of rows from which a workgroup of a linear has two strips
+SHARED = 32  # from this many strips times blocks of rows on, a linear has two strips per workgroup
 LEAST = 16  # columns for which a strip, most of which would be zeros otherwise, is faster than other layouts
 
 

@@ -60,6 +60,8 @@ class Batch:
         self._ids, self._how = graph.nodes[-1].outs[0], graph.input_ids[-1]
         self._logits = graph.output_ids[0]
         self._step_ns = 0  # of the last decode
+        # A batch of one sequence has a second row, which is not chosen for.
+        self._most_steps = TURNS if engine.only_slots and sequences >= LEAST_ROWS else 1
 
     @property
     def cache_nbytes(self) -> int:
@@ -90,6 +92,8 @@ class Batch:
         on. Returns the ids that each step chose.
         """
         start = time.perf_counter_ns()
+        if not 0 < len(words) <= self._most_steps:
+            raise ShapeError(f"{len(words)} steps, a submission of this batch takes 1 to {self._most_steps}")
         self._check(rows)
         self._check([replace(row, position=row.position + len(words) - 1) for row in rows])
         (ids,), stats = self._call(rows, range(len(rows)), words, (self._ids,))
@@ -100,7 +104,7 @@ class Batch:
     def together(self, left: int) -> int:
         """How many steps to put into the next submission, if at most `left` are wanted. The first step is alone."""
         count = TOGETHER_NS // self._step_ns if self._step_ns else 1
-        return max(1, min(left, count, TURNS if self.engine.only_slots else 1))
+        return max(1, min(left, count, self._most_steps))
 
     def _call(
         self,
@@ -119,6 +123,8 @@ class Batch:
         rows = [*rows, *[rows[-1]] * (LEAST_ROWS - len(rows))]
         places = [(row.sequence, row.position, row.source, row.shared) for row in rows]
         hows, last = [rows_of_words(step) for step in words], len(words) - 1
+        if len({how.shape for how in hows}) > 1:
+            raise ShapeError("the steps of a submission have sampler words of different lengths")
         tokens, place, index = (np.asarray(x, np.int32) for x in ([[row.token for row in rows]], places, wanted))
         steps = [
             [tokens, np.asarray([max(row.position for row in rows) + k], np.int32), place, index, how]
@@ -129,7 +135,8 @@ class Batch:
             self.executor.make_ready([*steps[last][:4], hows[0]], stats, turns=len(steps))
             is_same = all(np.array_equal(how, hows[0]) for how in hows)
             inputs = [() if is_same else ((self._how, how),) for how in hows]
-            turns = [Turn(self.engine.moved(step), own) for step, own in zip(steps, inputs, strict=True)]
+            moved = [self.engine.moved(step) for step in steps] if last else [()]
+            turns = [Turn(slots, own) for slots, own in zip(moved, inputs, strict=True)]
             self.executor.readbacks = read
             outs = self.executor.collect(self.executor.submit(stats, timed=timed, turns=turns), stats)
         stats.host_ns += host_clock() - start

@@ -4,8 +4,9 @@
 const WORDS: u32 = ROWS * CHUNK * 4;  // of 8 k in a chunk
 const COPIES: u32 = (WORDS + WG - 1) / WG;  // of them per invocation
 
-// Nine vec4, an odd number, so that neighbouring blocks begin in different banks.
-struct Block { words: Words, totals: vec4<f32> }
+// Nine times 16 bytes, an odd number, so that neighbouring blocks begin in different banks. Invocations may store different
+// elements of an array at the same time, but not of a vector.
+struct Block { words: Words, totals: array<f32, 4> }
 var<workgroup> blocks: array<Block, ROWS * CHUNK>;
 
 fn begin_chunk(row: u32, chunk: u32, local: u32) {
@@ -28,6 +29,9 @@ fn begin_block(b: u32) {}
 
 fn x_word(r: u32, slot: u32, i: u32) -> Word { return blocks[r * CHUNK + slot].words[i]; }
 
-fn x_totals(r: u32, slot: u32) -> vec4<f32> { return blocks[r * CHUNK + slot].totals; }
+fn x_totals(r: u32, slot: u32) -> vec4<f32> {
+  let totals = blocks[r * CHUNK + slot].totals;
+  return vec4(totals[0], totals[1], totals[2], totals[3]);
+}
 
 fn end_chunk() { workgroupBarrier(); }

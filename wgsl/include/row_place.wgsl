@@ -3,7 +3,7 @@
 // shares with others, and how many positions that is, a multiple of eight. Blocks of eight positions are the outer dim of a
 // cache and sequences the next, so that short texts reach the first part only. Each turn of a submission is one position on.
 // include: slots
-const SEQUENCES: u32 = 0;  // plan: of a batch
+const SEQUENCES: u32 = 0;  // plan: sequences in the caches; 0 if the call is not a batch
 // if SEQUENCES: @group(0) @binding(11) var<storage, read> t_rows: array<vec4<i32>>;
 
 struct RowPlace { position: u32, sequence: u32, source: u32, length: u32 }  // length of what is shared with the source
