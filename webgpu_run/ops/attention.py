@@ -74,7 +74,7 @@ def _sequences(a: Args) -> int:
 
 
 def layer_rows(a: Args, limits: Limits) -> int:
-    """Rows of eight positions per layer of a cache: 16 if the context is that long, more if there are too few layers."""
+    """Rows of eight positions per layer of a cache: 16 of a long context, more if there are too few layers."""
     blocks, count = ceil_div(a["kc"][1], 8), _sequences(a)
     return count * min(max(ceil_div(16, count), ceil_div(blocks, limits.max_layers)), blocks)
 
