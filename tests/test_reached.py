@@ -99,7 +99,7 @@ def test_activations_are_bound_at_their_live_size(device: Device) -> None:
             n for n in runner.graph.nodes if n.op.outs == ("out",) and n.op.out_kind == "tensor" and not n.op.alias
         ]
         found = {(n.label, "out"): resident.extent(n, "out", executor.engine.live) for n in nodes}
-        scratch = {(i, name) for i, name in resident._scratch if name in ("q", "normed")}
+        scratch = {(i, name) for i, name in resident._scratch if name == "q"}
         return found | {
             (runner.graph.nodes[i].label, name): resident.extent(runner.graph.nodes[i], name, executor.engine.live)
             for i, name in scratch
@@ -107,7 +107,7 @@ def test_activations_are_bound_at_their_live_size(device: Device) -> None:
 
     most, least = bound(1024), bound(1)
     assert most.keys() == least.keys()
-    assert {name for _, name in most} == {"out", "q", "normed"}
+    assert {name for _, name in most} == {"out", "q"}
     for key, nbytes in most.items():
         large = nbytes > 1 << 18
         assert least[key] <= (1 << 16 if large else nbytes), key

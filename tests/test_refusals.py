@@ -197,8 +197,8 @@ def test_grid_past_the_limit(refuse: Refuse) -> None:
 def test_workgroup_past_the_limits(refuse: Refuse) -> None:
     tensor = VkTensor(F32, (4, 64))
     made = program(graph("aten._softmax.default", [tensor, -1, False], tensor))
-    refuse(made, 5, r"softmax.*shares 256 bytes a workgroup, the adapter has 128", limits="max_workgroup_bytes=128")
-    refuse(made, 5, r"softmax.*runs 64 invocations a workgroup, the adapter takes 32", limits="max_invocations=32")
+    refuse(made, 5, r"softmax.*shares 32 bytes a workgroup, the adapter has 16", limits="max_workgroup_bytes=16")
+    refuse(made, 5, r"softmax.*runs 8 invocations a workgroup, the adapter takes 4", limits="max_invocations=4")
 
 
 def test_dtype_that_no_kernel_takes(refuse: Refuse) -> None:

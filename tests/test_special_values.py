@@ -20,9 +20,8 @@ SPECIAL = np.array(
 )
 KERNELS = {"unary", "binary", "binary_vec4"}
 # Not tried: caches that a fused kernel expects to be empty, and places in an image.
-NOT_TRIED = {(op, name) for op in ("attention", "attention_q4gsw", "attention_rows") for name in ("kc", "vc")} | {
-    ("grid_sampler_2d", "grid")
-}
+ATTENTION = ("attention", "attention_q4gsw", "attention_rows", "attention_rows_q4gsw")
+NOT_TRIED = {(op, name) for op in ATTENTION for name in ("kc", "vc")} | {("grid_sampler_2d", "grid")}
 # exp(inf - inf) is not NaN with every driver, so an infinite score may give a number.
 NOT_INFINITE = {("attention_q4gsw", "scales1")}
 INSTEAD = {"sin": 16, "cos": 16}  # of an infinity they are NaN, which some drivers do not compute

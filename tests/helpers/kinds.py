@@ -31,14 +31,14 @@ class Kind:
 
 # Rows rounded to 8 bits: where a value lies within f32 noise of the middle between two steps, two correct runs choose
 # differently, and one step of one input is some thousandths of the logits' range. Half precision: the golden is fp32.
-# The loose call of tiny_mixed is one on SwiftShader; on lavapipe all are exact.
+# tiny_mixed has two loose calls on lavapipe and one on SwiftShader.
 ROUNDED, HALF = 2e-2, 1e-2
 
 KINDS: Mapping[str, Kind] = {
     "tiny_dyn": Kind("4-bit weights and embedding, dynamic length"),
     "tiny_tutorial": Kind("flags of the official Vulkan tutorial: 8da4w, group 64, fp32 embedding", ROUNDED, 5),
     "tiny_8da4w": Kind("8da4w, group 32, 4-bit embedding", ROUNDED, 11),
-    "tiny_mixed": Kind("8da4w with one layer left in fp32", ROUNDED, 1),
+    "tiny_mixed": Kind("8da4w with one layer left in fp32", ROUNDED, 2),
     "tiny_fp16": Kind("force_fp16", HALF, 21),
     "tiny_qwen25": Kind("Qwen 2.5 type: Hugging Face rotary embedding, qkv bias"),
     "tiny_qwen3": Kind("Qwen 3 type: q and k norms, head_dim not dim / heads"),
