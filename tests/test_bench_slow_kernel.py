@@ -40,7 +40,8 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel = tree / "wgsl" / "include" / "q4_strips.wgsl"
     text = kernel.read_text()
     assert text.count(LOOP) == text.count(AFTER) == 1
-    again = f"  for (var turn = 0u; turn < {TURNS}u; turn++) {{\n  acc = array<Sums, STRIPS>(); square = array<f32, ROWS>();\n"
+    fresh = "acc = array<Sums, STRIPS>(); square = array<f32, ROWS>();"
+    again = f"  for (var turn = 0u; turn < {TURNS}u; turn++) {{\n  {fresh}\n"
     kernel.write_text(text.replace(LOOP, again + LOOP).replace(AFTER, "  }\n" + AFTER))
     return tree
 
