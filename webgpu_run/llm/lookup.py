@@ -20,8 +20,8 @@ from ..shapes import Array
 
 MOST_ROWS = 8  # tokens in a call that verifies: the current one and seven guesses
 ROWS = (4, 8)
-# Few-row kernels add in another order than those for one row. Where that could change the choice, an ordinary step
-# makes it. The bound is relative to the largest logit, and more than ten times what is seen.
+# Few-row kernels may add in another order than those for one row. Where that could change the choice, an ordinary step
+# makes it. The bound is relative to the largest logit, and more than ten times the difference that was seen.
 ROUTE_ERROR = {"f32": 2.0**-14, "f16": 2.0**-9}
 SHORTEST, LONGEST = 2, 16  # tokens that must agree before a guess, and that are compared at most
 RECENT = 8  # earlier places of the last tokens that are compared
