@@ -105,21 +105,26 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Mapping:
-    """The map request that is being waited for, and its result. The callback of an abandoned request is ignored."""
+    """The map request that is being waited for, and its result. The callback of an abandoned request is ignored.
+
+    `done` is a lock, released when the result is there. An Event is written in Python: a Ctrl-C inside it can leave its
+    own lock taken for ever.
+    """
 
     def __init__(self) -> None:
-        self.serial, self.status, self.done = 0, 0, threading.Event()
+        self.serial, self.status, self.done = 0, 0, threading.Lock()
 
     def begin(self) -> int:
         self.serial += 1
         self.status = 0
-        self.done.clear()
+        self.done = threading.Lock()
+        self.done.acquire()
         return self.serial
 
     def set(self, serial: int, status: int) -> None:
         if serial == self.serial:
             self.status = status
-            self.done.set()
+            self.done.release()
 
 
 _Requests = queue.SimpleQueue[tuple[Any, Any, threading.Lock] | None]
@@ -272,7 +277,7 @@ class Native:
         self._info.userdata1 = self._ffi.cast(self._void_pointer, mapping.begin())
         self._libf.wgpuBufferMapAsync(buffer._internal, self._lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
         self.until(submission)
-        mapping.done.wait(LATE)
+        mapping.done.acquire(timeout=LATE)
         if mapping.status != self._lib.WGPUMapAsyncStatus_Success:
             raise RuntimeError(f"a buffer can't be read (status {mapping.status})")
         pointer = self._libf.wgpuBufferGetMappedRange(buffer._internal, 0, nbytes)
