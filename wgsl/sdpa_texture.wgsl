@@ -17,7 +17,7 @@ struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 // Texel ((head * D/4 + d/4) * 8 + pos % 8, pos / 8) of the keys, ((head * 8 + pos % 8) * D/4 + d/4, pos / 8) of the values.
 @group(0) @binding(3) var t_kt: texture_storage_2d_array<rgba32float, read>;  // plan CACHE is rgba32float
 @group(0) @binding(4) var t_vt: texture_storage_2d_array<rgba32float, read>;  // plan CACHE is rgba32float
-@group(0) @binding(5) var<storage, read_write> t_out: array<f32>;
+@group(0) @binding(5) var<storage, read_write> t_out: array<vec4<f32>>;
 
 // include: sum8_subgroup
 const PLACES: u32 = (D4 + 7) / 8;
@@ -32,11 +32,7 @@ fn query(row: u32, head: u32, i: u32) -> vec4<f32> {
 
 fn store(row: u32, head: u32, i: u32, y: vec4<f32>) {
   if (row >= params.rows) { return; }
-  let o = (((params.first_row + row) * HEADS + head) * D4 + i) * 4;
-  t_out[o] = y.x;
-  t_out[o + 1] = y.y;
-  t_out[o + 2] = y.z;
-  t_out[o + 3] = y.w;
+  t_out[((params.first_row + row) * HEADS + head) * D4 + i] = y;
 }
 
 fn max8(v: f32) -> f32 {

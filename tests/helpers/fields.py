@@ -66,11 +66,13 @@ def gather(a: Args, out: Dims, limits: Limits) -> Wanted:
     dim = int(name[2:]) if name != "index" else a.attrs.get("dim", 0) % len(a["table"])
     table = a["table"]
     width = strides(words((*table, 2)))[dim] // 2
-    params = {"count": size(out), "width": width, "rows": table[dim], "picks": size(a[name])}
     half = a.dtypes["table"] == "float16" and table[-1] % 2 == 0
+    cell = 1 if half or width & 3 else 4
+    params = {"count": size(out) // cell, "width": width // cell, "rows": table[dim], "picks": size(a[name])}
     parts = in_parts(size(table[: dim + 1]), width * (2 if half else 4), limits)
+    own = {"HALF": int(half), "WIDE": cell}
     steps = [
-        Want("gather_rows", {**params, "first": first, "held": held}, 0, size(out), {"HALF": int(half)}, at)
+        Want("gather_rows", {**params, "first": first, "held": held}, 0, size(out) // cell, own, at)
         for first, held, at in parts
     ]
     return "gather" + f" in {len(parts)} parts" * (len(parts) > 1), steps

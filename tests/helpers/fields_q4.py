@@ -12,7 +12,7 @@ from webgpu_run.ops.spec import Args, Op
 
 LINEAR = ("linear_q4gsw", "linear_last_row_q4gsw", "linear_dq8ca_q4gsw", "linear_qcs4w")
 ALL = 2**31
-ENDS = ("OUTS", "BIAS", "RESIDUAL", "SWIGLU", "EDGE")  # of q4_out_rows.wgsl
+ENDS = ("OUTS", "BIAS", "RESIDUAL", "SWIGLU", "EDGE", "WIDE")  # of q4_out_rows.wgsl
 
 
 def up(a: int, b: int) -> int:
@@ -145,7 +145,9 @@ def expected(
     # columns that are not there: of a strip that is not full, or of one that is not there itself
     edge = m == 1 or count * lanes % quads > 0 or any(n % (4 * lanes >> swiglu) for n in widths)
     edge = edge or count * lanes > quads * limits.max_workgroups
-    flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, swiglu, edge)
+    of_lane = 4 >> swiglu
+    wide = of_lane if all(n // of_lane * of_lane == n for n in widths) else 1
+    flags = (1 if swiglu else len(widths), "bias" in forms, "residual" in forms, swiglu, edge, wide)
     kept = dict(zip(ENDS, map(int, flags), strict=True))
     consts = {"K": k, "G": group, "LANES": lanes, "TOGETHER": near, "PARTS": parts(k, group, lanes, limits)}
     consts |= {"IMAGES": int(profile.images), **kept}

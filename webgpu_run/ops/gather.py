@@ -32,10 +32,11 @@ def rows_plan(
     if not count:
         return Plan((out,), (), "empty")
     need(table[dim] > 0, f"dim {dim} of {list(table)} is empty")
-    grid = fold(ceil_div(count, WG), limits, f"{count} elements")
+    wide = 4 if width % 4 == 0 and not half else 1
+    grid = fold(ceil_div(count // wide, WG), limits, f"{count} elements")
     rows, row_nbytes = prod(table[: dim + 1]), width * (2 if half else 4)
-    fixed = (("count", count), ("width", width), ("rows", table[dim]), ("picks", prod(index)))
-    consts = (("WG", WG), ("HALF", int(half)))
+    fixed = (("count", count // wide), ("width", width // wide), ("rows", table[dim]), ("picks", prod(index)))
+    consts = (("WG", WG), ("HALF", int(half)), ("WIDE", wide))
     steps = []
     for first, held in row_parts(rows, row_nbytes, limits):
         params = (*fixed, ("first", first), ("held", held))
@@ -121,6 +122,7 @@ def index(a: Args, limits: Limits) -> Plan:
     make=make_index,
     cases=(
         Case({"table": (11, 6), "index": (3,)}, {"dim": 0}, ({"index": (1,)},), dtypes=_INDEX),
+        Case({"table": (2, 5, 44), "index": (9,)}, {"dim": 1}, ({"index": (1,), "table": (1, 5, 44)},), dtypes=_INDEX),
         Case({"table": (3, 5, 7), "index": (4,)}, {"dim": 1}, ({"index": (2,), "table": (2, 5, 7)},), dtypes=_INDEX),
         Case({"table": (3, 5, 7), "index": (9,)}, {"dim": -1}, dtypes=_INDEX),
     ),

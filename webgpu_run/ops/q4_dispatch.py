@@ -93,7 +93,9 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
     complete = m > 1 and where.strips * where.lanes % quads == 0 and not any(n % columns for n in widths)
     complete = complete and groups <= limits.max_workgroups
     consts |= {"OUTS": len(linear.outs), "BIAS": int(linear.bias), "RESIDUAL": int(linear.residual)}
-    consts |= {"SWIGLU": int(linear.swiglu), "EDGE": int(not complete)}
+    lane_columns = 2 if linear.swiglu else 4
+    wide = lane_columns if not any(n % lane_columns for n in widths) else 1
+    consts |= {"SWIGLU": int(linear.swiglu), "EDGE": int(not complete), "WIDE": wide}
     rename = [("x", rows_from.x), ("norm", rows_from.norm), ("res", "res" if linear.residual else "")]
     rename += [(f"out{i}", name) for i, name in enumerate(linear.outs)]
     for first in range(0, m, window):

@@ -26,7 +26,7 @@ STORES_QKV = {  # linears of one row, and the kernels that end as q4_out_qkv_buf
     "linear_dq8ca_strips": "attention_dq8ca_buffer",
     "linear_dq8ca_staged": "attention_dq8ca_staged",
 }
-OF_ROWS = ("OUTS", "RESIDUAL", "SWIGLU", "EDGE")  # constants of q4_out_rows.wgsl only
+OF_ROWS = ("OUTS", "RESIDUAL", "SWIGLU", "EDGE", "WIDE")  # constants of q4_out_rows.wgsl only
 
 
 def resources(part: Args) -> dict[str, Resource]:

@@ -8,9 +8,9 @@ struct Params { rows: u32, out_row: u32, pos_slot: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(5) var<storage, read> t_bias: array<vec4<f32>>;  // if BIAS
-@group(0) @binding(6) var<storage, read> t_cos: array<f32>;
-@group(0) @binding(7) var<storage, read> t_sin: array<f32>;
-@group(0) @binding(8) var<storage, read_write> t_q: array<f32>;
+@group(0) @binding(6) var<storage, read> t_cos: array<vec2<f32>>;
+@group(0) @binding(7) var<storage, read> t_sin: array<vec2<f32>>;
+@group(0) @binding(8) var<storage, read_write> t_q: array<vec4<f32>>;
 @group(0) @binding(9) var t_kt: texture_storage_2d_array<rgba32float, write>;  // plan CACHE is rgba32float
 @group(0) @binding(10) var t_vt: texture_storage_2d_array<rgba32float, write>;  // plan CACHE is rgba32float
 
@@ -28,11 +28,7 @@ fn store_row(row: u32, strip: u32, lane: u32, v: vec4<f32>) {
   let head = n / D;
   let turned = turn(y, i, place.position);
   if (head < HEADS) {
-    let at = (params.out_row + row) * HEADS * D + n;
-    t_q[at] = turned.x;
-    t_q[at + 1] = turned.y;
-    t_q[at + 2] = turned.z;
-    t_q[at + 3] = turned.w;
+    t_q[(params.out_row + row) * HEADS * D4 + n / 4] = turned;
   } else if (head < HEADS + KV_HEADS) {
     textureStore(t_kt, vec2(((head - HEADS) * D4 + i) * 8 + p, texel.x), texel.y, rounded(turned));
   } else if (head < HEADS + 2 * KV_HEADS) {

@@ -14,8 +14,8 @@ alias CELL = vec4<f32>;  // plan
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(5) var<storage, read> t_bias: array<vec4<f32>>;  // if BIAS
-@group(0) @binding(6) var<storage, read> t_cos: array<f32>;
-@group(0) @binding(7) var<storage, read> t_sin: array<f32>;
+@group(0) @binding(6) var<storage, read> t_cos: array<vec2<f32>>;
+@group(0) @binding(7) var<storage, read> t_sin: array<vec2<f32>>;
 @group(0) @binding(8) var<storage, read_write> t_q: array<vec4<f32>>;
 @group(0) @binding(9) var<storage, read_write> t_kc: array<CELL>;
 @group(0) @binding(10) var<storage, read_write> t_vc: array<CELL>;
