@@ -1,24 +1,27 @@
-// RMS norm of rows: rows times the norm's weight go into a texture, and the factor of each row into a buffer, because the linear
-// applies it to its sums, as it does where it normalises rows itself. Rows come from another texture (STAGED) or, if there are
-// few, from a uniform window. Each of eight lanes takes one texel of every 32 k. ROWS rows share the loads of the weight.
+// RMS norm of rows: rows times the norm's weight, and the factor of each row, which the linear applies to its sums, as it does
+// where it normalises rows itself. Few rows go from a uniform window into a texture. MANY rows go into a buffer, which is then
+// copied into a texture: for a software adapter a store into a texture costs five times one into a buffer. Each of eight
+// lanes takes one texel of every 32 k. ROWS rows share the loads of the weight.
 // include: sum8_subgroup
 const K: u32 = 64;  // plan: elements per row
 const ROWS: u32 = 4;  // plan: rows per workgroup
-const STAGED_ROWS: u32 = 64;  // plan: rows per layer of the textures
-const WINDOW: u32 = 4;  // plan: rows in the window, 0 if STAGED
+const MANY: u32 = 0;  // plan: 1 if rows are in buffers
+const STAGED_ROWS: u32 = 64;  // plan: rows per layer of the texture
+const WINDOW: u32 = 4;  // plan: rows in the window
 
-struct Params { eps: f32 }
+struct Params { rows: u32, eps: f32 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var t_x: texture_storage_2d_array<rgba32float, read>;  // if STAGED
-// if STAGED == 0: @group(0) @binding(1) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+@group(0) @binding(1) var<storage, read> t_x: array<vec4<f32>>;  // if MANY
+// if MANY == 0: @group(0) @binding(1) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
 @group(0) @binding(2) var<uniform> t_norm: array<vec4<f32>, K / 4>;
-@group(0) @binding(3) var t_out: texture_storage_2d_array<rgba32float, write>;
+@group(0) @binding(3) var<storage, read_write> t_out: array<vec4<f32>>;  // if MANY
+// if MANY == 0: @group(0) @binding(3) var t_out: texture_storage_2d_array<rgba32float, write>;
 @group(0) @binding(4) var<storage, read_write> t_factors: array<f32>;
 
-fn load(i: u32, row: u32) -> vec4<f32> {
-  return textureLoad(t_x, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS);  // if STAGED
-  // if STAGED == 0: return t_x[row * (K / 4) + i];
+fn store(i: u32, row: u32, y: vec4<f32>) {
+  t_out[row * (K / 4) + i] = y;  // if MANY
+  // if MANY == 0: textureStore(t_out, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS, y);
 }
 
 @compute @workgroup_size(8)
@@ -28,14 +31,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   for (var i = lane; i < K / 4; i += 8) {
     let weight = t_norm[i];
     for (var r = 0u; r < ROWS; r++) { // unroll
-      let row = first + r;
-      let x = load(i, row);
+      let row = min(first + r, params.rows - 1);
+      let x = t_x[row * (K / 4) + i];
       squares[r] += dot(x, x);
-      textureStore(t_out, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS, x * weight);
+      store(i, row, x * weight);
     }
   }
   for (var r = 0u; r < ROWS; r++) { // unroll
     let f = inverseSqrt(sum8(squares[r]) / f32(K) + params.eps);
-    if (lane == 0) { t_factors[first + r] = f; }
+    if (lane == 0) { t_factors[min(first + r, params.rows - 1)] = f; }
   }
 }

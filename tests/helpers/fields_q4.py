@@ -173,16 +173,11 @@ def expected(
     found: list[dict[str, Any]] = []
     stage: dict[str, Any] = {"stage": (m, k // 4)} if copied else {}
     if image and "norm" in forms:
-        norm = {
-            "K": k,
-            "ROWS": 4,
-            "STAGED_ROWS": 64,
-            "STAGED": int(copied),
-            "WINDOW": 0 if copied else few(m, k, limits),
-        }
-        from_x = stage or {"at": (0, few(m, k, limits) * k * 4)}
-        found = [{"kernel": "norm_rows", "params": {"eps": eps}, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
-        stage = {}
+        many = int(copied)
+        norm = {"K": k, "ROWS": 4, "MANY": many, "STAGED_ROWS": 64, "WINDOW": 0 if many else few(m, k, limits)}
+        from_x = {} if copied else {"at": (0, few(m, k, limits) * k * 4)}
+        params = {"rows": m, "eps": eps}
+        found = [{"kernel": "norm_rows", "params": params, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
     elif ("round" in forms and not fresh) or ("norm" in forms and m > 1 and not folded):
         found = ready(
             m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed, in_bytes=in_bytes

@@ -130,8 +130,11 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
             return {}
         layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
         image = Resource(layers * STAGED_ROWS * k * 4, texture=(k // 4, STAGED_ROWS, layers))
-        staged = {"staged": image} if m > _few_rows(k, limits) else {}
-        return staged | ({"ready": image, "factors": Resource(align(m, 4) * 4)} if norm else {})
+        many = m > _few_rows(k, limits)
+        if norm:
+            rows = {"normed": Resource(m * k * 4)} if many else {}
+            return {"ready": image, "factors": Resource(m * 4), **rows}
+        return {"staged": image} if many else {}
     if not (norm or rounded):
         return {}
     room = padded_rows(max(m, 2), k, limits, rounded=rounded) * k * 4
@@ -160,12 +163,13 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
     if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
-        stage = Stage("x", "staged", m, k // 4) if m > _few_rows(k, limits) else None
-        if norm and (stage or m > NORM_ROWS):
-            norm_step = _norm_step(linear, m, stage, limits)
-            return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,))
-        if stage:
-            return ActivationSource(Form.TEXTURE, "staged", stage=stage)
+        many = m > _few_rows(k, limits)
+        if norm and (many or m > NORM_ROWS):
+            stage = Stage("normed", "ready", m, k // 4) if many else None
+            norm_step = _norm_step(linear, m, limits, many=many)
+            return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,), stage=stage)
+        if many:
+            return ActivationSource(Form.TEXTURE, "staged", stage=Stage("x", "staged", m, k // 4))
     rounds = m == 1 and (limits.profile.shuffle or k <= _STAGED_INPUTS)
     in_kernel = rounds if rounded else m == 1 or limits.profile.shuffle
     if (rounded or (norm and m > 1)) and not in_kernel:
@@ -175,19 +179,18 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     return ActivationSource(form, norm="norm" if norm else "")
 
 
-def _norm_step(linear: Linear, m: int, stage: Stage | None, limits: Limits) -> Step:
-    """Normalise m rows into the texture `ready`, from a staged texture or from a window of few rows."""
+def _norm_step(linear: Linear, m: int, limits: Limits, *, many: bool) -> Step:
+    """Normalise m rows: many of them into the buffer `normed`, few, from a window, into the texture `ready`."""
     k = linear.k
-    window = 0 if stage else _few_rows(k, limits)
+    window = 0 if many else _few_rows(k, limits)
     return Step(
         "norm_rows",
-        (("eps", linear.eps),),
+        (("rows", m), ("eps", linear.eps)),
         (ceil_div(m, 4), 1, 1),
-        (("K", k), ("ROWS", 4), ("STAGED_ROWS", STAGED_ROWS), ("STAGED", int(stage is not None)), ("WINDOW", window)),
-        () if stage else (("x", Window(0, window * k * 4)),),
-        (("x", stage.image if stage else "x"), ("norm", "norm"), ("out", "ready")),
-        (12 * m * k, 4 * m * k),
-        stage,
+        (("K", k), ("ROWS", 4), ("MANY", int(many)), ("STAGED_ROWS", STAGED_ROWS), ("WINDOW", window)),
+        () if many else (("x", Window(0, window * k * 4)),),
+        (("x", "x"), ("norm", "norm"), ("out", "normed" if many else "ready")),
+        (8 * m * k, 4 * m * k),
     )
 
 
