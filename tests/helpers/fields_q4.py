@@ -78,6 +78,12 @@ def window(m: int, row: int, limits: Limits) -> int:
     return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
 
 
+def few_of(m: int, held: int) -> int:
+    """Rows of a workgroup where lanes share no columns: those that cost m rows least, at 0.8 rows for each workgroup."""
+    costs = {n: up(m, n) * (10 * n + 8) for n in (4, 6, 8) if up(m, n) * n <= held}
+    return m if m < 5 else max(n for n, cost in costs.items() if cost == min(costs.values()))
+
+
 def image_takes(m: int, k: int, limits: Limits) -> bool:
     """Whether rows may be an image: whole 256 bytes that a texture is wide enough for, in layers of 64 that it has."""
     wide = 4 * k % 256 == 0 and k <= 4 * limits.max_texture
@@ -128,16 +134,16 @@ def expected(
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
     image = copied or ("round" not in forms and "norm" in forms and m > 4 and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
-    held, rows = m, {1: 1, 2: 2}.get(m, 4)
+    held, rows = m, few_of(m, m + 8)
     if not gpu and not image:
         held = window(m, k * size, limits) if "round" in forms else few(m, k, limits)
-        rows = min(rows, held)
+        rows = few_of(min(m, held), held)
     folded = "norm" in forms and not packed and (m == 1 or (profile.shuffle and not image))
     count = sum(strips)
     near = side(count, k, group, lanes, limits)
-    each = 2  # strips of a workgroup
-    if m == 1:
-        each = max(near, 2) if count % 8 or near == 3 else 4
+    each = 2 if near < 3 or rows > 6 else 3  # strips of a workgroup
+    if m == 1 and near < 3 and count % 8 == 0:
+        each = 4
     tall = 4 if m <= 32 or up(count * lanes, 16) * up(m, 64) < 128 else 8
     shares = few_rows(m, k, lanes, limits, folded, fresh) if gpu else {}
     quads = 16 if tiled else shares.get("QUADS", each * lanes)  # fours of columns of a workgroup

@@ -280,7 +280,7 @@ def check_expected(op: Op, case: Case, live: Live, limits: Limits) -> None:
     for step in plan.steps:
         assert max(step.grid) <= limits.max_workgroups
         assert len(step.uniform()) <= limits.max_uniform
-        sizes = [value for name, value in step.consts if name in ("WG", "LANES", "ROWS")]
+        sizes = [value for name, value in step.consts if name in ("WG", "LANES")]
         assert all(isinstance(n, int) and n & (n - 1) == 0 < n <= limits.max_invocations for n in sizes), sizes
     assert {b.arg for b in plan.bounds} == set(op.named("position"))
     caches = op.named("cache")

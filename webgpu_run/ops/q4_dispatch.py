@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..shapes import ceil_div
+from ..shapes import align, ceil_div
 from .limits import Limits
 from .plan import STAGED_ROWS, Grid, Step, fold
 from .q4_activations import ActivationSource, Form, Linear, bound_rows, source
 from .q4_gpu import TILE_QUADS, few_consts, few_kernel, tile_consts, uses_tiles
 from .q4_layout import Layout, layout, paired_width, strip_counts
+
+
+UNPACKING = 0.8  # what loading and unpacking weights costs a workgroup of a software adapter, in rows
 
 
 class Kernels(NamedTuple):
@@ -43,18 +46,30 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
     return (rows, *fold(strips, limits, f"{strips} strips")[:2])
 
 
+def rows_per_workgroup(m: int, window: int | None = None) -> int:
+    """Rows per workgroup of q4_strips.wgsl for m rows, of which a dispatch may bind a `window` only.
+
+    A workgroup loads and unpacks weights once for all of its rows. Each number of rows is a kernel of its own, so only
+    a few are used.
+    """
+    m = min(m, window or m)
+    if m <= 4:
+        return m
+    fitting = [rows for rows in (8, 6, 4) if window is None or align(m, rows) <= window]
+    return min(fitting, key=lambda rows: ceil_div(m, rows) * (rows + UNPACKING))
+
+
 def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Limits) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
     k, where = linear.k, layout_of(linear, limits)
     in_texture = rows_from.form is Form.TEXTURE
     window = bound_rows(m, k, limits, itemsize=rows_from.itemsize, rounded=rows_from.rounded)
-    rows = min(m, 2) if m < 3 else 4
-    rows = rows if in_texture else min(rows, window)
-    # Activations are loaded once for all strips of a workgroup. With one row, up to four strips per workgroup are
-    # fastest; with four rows, two, because the unrolled code for three no longer fits the instruction cache.
-    each = 2
-    if rows == 1:
-        each = 4 if where.strips_per_row < 3 and where.strips % 8 == 0 else max(where.strips_per_row, 2)
+    rows = rows_per_workgroup(m, None if in_texture else window)
+    # Activations are loaded once for all strips of a workgroup: a texture row, or four strips for one row. With eight
+    # rows, two strips are fastest, because the unrolled code for three no longer fits the instruction cache.
+    each = 2 if rows == 8 else max(where.strips_per_row, 2)
+    if rows == 1 and where.strips_per_row < 3 and where.strips % 8 == 0:
+        each = 4
     return {
         **where.consts(),
         "ROWS": rows,
