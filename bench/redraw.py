@@ -52,7 +52,10 @@ def radv(rows: list[dict[str, Any]]) -> None:
 
 def radv_straight(rows: list[dict[str, Any]]) -> None:
     """One line per shape that Tint leaves without a loop: its count in two parts."""
-    print("| M×K×N | workgroups | all, per byte | of more blocks, per byte | the rest, instructions |\n|---|" + "---:|" * 4)
+    print(
+        "| M×K×N | workgroups | all, per byte | of more blocks, per byte | the rest, instructions |\n|---|"
+        + "---:|" * 4
+    )
     for r in (row for row in rows if "fixed" in row):
         print(f"| {r['m']}×{r['k']}×{r['n']} | {r['workgroups']:,} | {r['per']:.2f} | {r['more']:.2f} | {r['fixed']} |")
     print()
