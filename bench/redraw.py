@@ -33,6 +33,8 @@ def radv(rows: list[dict[str, Any]]) -> None:
     """One line per shape, each cell before and after; then the kernels of a peer."""
     print("| M×K×N | workgroups | per | naga | Tint | VGPRs | LDS | waves |\n|---|---:|---|" + "---:|" * 5)
     ours = [row for row in rows if row["version"] != "ExecuTorch"]
+    known = {(r["m"], r["k"], r["n"]) for r in ours if r["version"] == "before"}
+    ours = [row for row in ours if (row["m"], row["k"], row["n"]) in known]
     for shape in dict.fromkeys((row["m"], row["k"], row["n"]) for row in ours):
         by = {(r["version"], r["compiler"]): r for r in ours if (r["m"], r["k"], r["n"]) == shape}
         both = [by[version, "naga"] for version in ("before", "after")]
@@ -45,6 +47,17 @@ def radv(rows: list[dict[str, Any]]) -> None:
         naga, tint = (next(r for r in theirs if (r["kernel"], r["compiler"]) == (kernel, c)) for c in ("naga", "tint"))
         cells = ["", naga["unit"], _per(naga), _per(tint), *(f"{naga[key]:,}" for key in ("vgpr", "lds", "waves"))]
         print(f"| ExecuTorch `{kernel}` | {' | '.join(cells)} |")
+    print()
+
+
+def radv_straight(rows: list[dict[str, Any]]) -> None:
+    """One line per shape that Tint leaves without a loop: its count in two parts."""
+    print(
+        "| M×K×N | workgroups | all, per byte | of more blocks, per byte | the rest, instructions |\n|---|"
+        + "---:|" * 4
+    )
+    for r in (row for row in rows if "fixed" in row):
+        print(f"| {r['m']}×{r['k']}×{r['n']} | {r['workgroups']:,} | {r['per']:.2f} | {r['more']:.2f} | {r['fixed']} |")
     print()
 
 
@@ -83,6 +96,7 @@ def main() -> None:
             peers(rows)
         if kind == "radv":
             radv([row for row in rows if "rounded" not in row])
+            radv_straight(rows)
             radv([row for row in rows if "rounded" in row])  # 8-bit activations
         if kind == "radv attention":
             radv_attention(rows)

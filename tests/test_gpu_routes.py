@@ -97,6 +97,18 @@ def test_tiled(name: str, case: Case, device: Device) -> None:
     opcheck.check_case(op, case, opcheck.folding(op, case, gpu))
 
 
+@pytest.mark.parametrize("form", [{"norm": True}, {"rounded": True}, {}])
+@pytest.mark.parametrize("group", [32, 64])
+def test_strips_on_several_texture_rows(group: int, form: dict[str, bool], device: Device) -> None:
+    """A strip that is wider than the widest texture, for one row and for few."""
+    case = _fused_case(5, 1088, (12,), 1, 2, group=group, **form)
+    op = load_all()["wr.linear_q4gsw.1"]
+    gpu = with_limits(device, profile=GPU, software=False, **CORE | {"max_texture": 64})
+    plan = Engine(opcheck.build(op, case).builder.graph(), gpu.limits).plans[-1]
+    assert dict(plan.steps[-1].consts)["PARTS"] == 17
+    opcheck.check_case(op, case, gpu)
+
+
 @pytest.mark.parametrize("subgroups", [True, False])
 @pytest.mark.parametrize(
     ("name", "case"),

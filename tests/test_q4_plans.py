@@ -65,7 +65,8 @@ def test_workgroups_of_one_row(k: int, group: int, n: int, profile: str) -> None
     (step,) = linear_steps(Linear(k, group, (n,), residual=True), 1, limits)
     assert step.kernel == ("linear_q4gsw_few" if n >= 1024 else "linear_q4gsw_narrow")
     assert prod(step.grid) >= min(128, n // 4)
-    assert dict(step.consts)["SPLITS"] * dict(step.consts)["QUADS"] <= 128
+    invocations = dict(step.consts)["SPLITS"] * dict(step.consts)["QUADS"]
+    assert invocations <= (160 if k == 18944 else 128)  # more of them divide 592 blocks evenly
     assert fields_q4.seen(step) == fields_q4.expected(1, k, group, (n,), limits, ("residual",))[0]
 
 

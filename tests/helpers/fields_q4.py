@@ -62,6 +62,10 @@ def few_rows(m: int, k: int, lanes: int, limits: Limits, norm: bool, fresh: bool
     room = {at for at, n in words.items() if 4 * n <= limits.max_workgroup_bytes}
     rounds = up(blocks, max(s for s in range(1, 65) if s <= blocks and s * quads <= most and (s, 1) in room))
     rounds = {5: 6, 7: 8}.get(rounds, up(rounds, 2) * 2 if rounds > 8 else rounds)
+    if rows == 1 and rounds > 4 and blocks % rounds:  # up to a quarter more invocations, none of them idle
+        exact = (t for t in range(2, rounds, 2) if blocks % t == 0 and t >= 0.8 * rounds)
+        kept = (t for t in exact if (blocks // t, 1) in room and quads * blocks // t <= limits.max_invocations)
+        rounds = max(kept, default=rounds)
     splits = next(s for s in range(1, 65) if s * rounds >= blocks)
     held = quads // 2 // (2 if norm else 1)  # blocks of x that invocations copy, two words each
     held = 2 if quads == 1 else held

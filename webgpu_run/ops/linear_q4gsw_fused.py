@@ -126,6 +126,7 @@ _CASES = {
         _case(5, 8192, (36,), 1, 3, 4, norm=True),  # more than two rows do not fit into a uniform window
         _case(2, 2112, (36,), 1, norm=True, rounded=True),  # on GPUs two chunks of k
         _case(1, 8256, (12,), rounded=True, res=True),  # more than a workgroup's memory has room for
+        _case(1, 8704, (12,), norm=True),  # on GPUs more invocations than usual divide the blocks evenly
     ),
     2: (_case(6, 64, (36, 20), 1, 4),),
     3: (

@@ -54,6 +54,8 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
         splits -= 1
     turns = ceil_div(blocks, splits)
     turns += turns % 2 if turns > 4 else 0  # so that two of them can share a chunk
+    if rows == 1 and turns > 4:
+        turns = _even_turns(blocks, turns, quads, limits)
     splits = ceil_div(blocks, turns)
     copies = 4 * rows * (2 if norm else 1)  # of 8 k: of x, and of the norm's weight
     most = 2 if quads == 1 else 2 * quads // copies
@@ -72,6 +74,21 @@ def few_consts(m: int, where: Layout, norm: bool, rounded: bool, limits: Limits)
         }
         | ({} if rounded and limits.dot4 else {"SIZES": int(rounded and m > 1)})
     )
+
+
+def _even_turns(blocks: int, turns: int, quads: int, limits: Limits) -> int:
+    """Turns that divide the blocks, if up to a quarter more invocations allow it.
+
+    Otherwise the last turns have too few blocks, and every block is behind a branch.
+    """
+    for fewer in range(turns, 1, -2):
+        splits = blocks // fewer
+        most = min(limits.max_invocations // quads, _MAX_SPLITS)
+        if fewer * 5 < turns * 4 or splits > most or _shared_bytes(1, quads, splits, 1) > limits.max_workgroup_bytes:
+            break
+        if blocks % fewer == 0:
+            return fewer
+    return turns
 
 
 def _shared_bytes(rows: int, quads: int, splits: int, turns: int) -> int:

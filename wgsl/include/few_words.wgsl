@@ -6,7 +6,8 @@
 // Word `at` of all rows, which is word `word` of its row.
 fn ready_word(at: u32, word: u32) -> Word {
   var x = t_x[at];
-  square += dot(x.a, x.a) + dot(x.b, x.b);  // if NORM
+  square = fma(x.a.w, x.a.w, fma(x.a.z, x.a.z, fma(x.a.y, x.a.y, fma(x.a.x, x.a.x, square))));  // if NORM
+  square = fma(x.b.w, x.b.w, fma(x.b.z, x.b.z, fma(x.b.y, x.b.y, fma(x.b.x, x.b.x, square))));  // if NORM
   x = Word(x.a * t_norm[word].a, x.b * t_norm[word].b);  // if NORM
   return x;
 }

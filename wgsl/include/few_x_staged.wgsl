@@ -12,14 +12,15 @@ var<workgroup> blocks: array<Block, ROWS * CHUNK>;
 fn begin_chunk(row: u32, chunk: u32, local: u32) {
   for (var n = 0u; n < COPIES; n++) { // unroll
     let i = n * WG + local;
-    let r = i / (CHUNK * 4);
-    let word = chunk * CHUNK * 4 + i % (CHUNK * 4);
+    let word = chunk * CHUNK * 4 + i;  // if ROWS == 1
+    // if ROWS > 1: let word = chunk * CHUNK * 4 + i % (CHUNK * 4);
     if ((WORDS % WG == 0 || i < WORDS) && (BLOCKS % CHUNK == 0 || word < BLOCKS * 4)) {
-      let at = (row + r) * (K / 8) + word;  // if ROWS == 1
-      // if ROWS > 1: let at = min(row + r, params.rows - 1) * (K / 8) + word;
+      let at = word;  // if ROWS == 1
+      // if ROWS > 1: let at = min(row + i / (CHUNK * 4), params.rows - 1) * (K / 8) + word;
       let x = ready_word(at, word);
-      blocks[i / 4].words[i % 4] = x;
       blocks[i / 4].totals[i % 4] = total(x);
+      blocks[i / 4].words[i % 4].a = x.a;
+      blocks[i / 4].words[i % 4].b = x.b;
     }
   }
   workgroupBarrier();

@@ -25,10 +25,21 @@ var<private> square: f32;  // sum of the squares of this invocation's part of x;
 // A block of four columns, and their scales.
 struct Texels { w: array<vec4<u32>, 4>, scale: vec4<f32> }
 
+// A block and its scales are in the same texture row, because parts of a strip are whole groups.
 fn texels(strip: u32, b: u32, lane: u32) -> Texels {
-  let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
-  let w = array(texel(strip, at), texel(strip, at + LANES), texel(strip, at + 2 * LANES), texel(strip, at + 3 * LANES));
-  return Texels(w, bitcast<vec4<f32>>(texel(strip, at - (b % GROUP_BLOCKS * 4 + 1) * LANES)));
+  var row = strip;
+  var at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
+  if (PARTS > 1) {
+    let part = b / (BLOCKS / PARTS);
+    row = strip * PARTS + part;
+    at -= part * PITCH;
+  }
+  let w = array(
+    texel_at(vec2(at, row)),
+    texel_at(vec2(at + LANES, row)),
+    texel_at(vec2(at + 2 * LANES, row)),
+    texel_at(vec2(at + 3 * LANES, row)));
+  return Texels(w, bitcast<vec4<f32>>(texel_at(vec2(at - (b % GROUP_BLOCKS * 4 + 1) * LANES, row))));
 }
 
 @compute @workgroup_size(WG)
@@ -40,8 +51,12 @@ fn main(
   let split = local / QUADS;
   let row = wid.x * ROWS;
   let quad = (wid.z * count.y + wid.y) * QUADS + local % QUADS;
-  let strip = quad / LANES;
-  let lane = quad % LANES;
+  var strip = wid.z * count.y + wid.y;
+  var lane = local % QUADS;
+  if (QUADS > LANES) {
+    strip = quad / LANES;
+    lane = quad % LANES;
+  }
   var acc: Sums;
   prepare(row, local);
   for (var chunk = 0u; chunk < CHUNKS; chunk++) {

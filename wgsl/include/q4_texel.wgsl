@@ -13,10 +13,14 @@ const PITCH: u32 = (K / G + K / 8) / PARTS * LANES;
 @group(0) @binding(2) var t_w: texture_storage_2d<rgba32uint, read>;  // if IMAGES
 // if IMAGES == 0: @group(0) @binding(2) var t_w: texture_2d<u32>;
 
-// Texel i of a texture row. A strip that is wider than the texture continues on the next row.
+// Texel i of a row of strips. A strip that is wider than the texture continues on the next texture row.
 fn texel(row: u32, i: u32) -> vec4<u32> {
   var at = vec2(i, row);
   if (PARTS > 1) { at = vec2(i % PITCH, row * PARTS + i / PITCH); }
+  return texel_at(at);
+}
+
+fn texel_at(at: vec2<u32>) -> vec4<u32> {
   return textureLoad(t_w, at);  // if IMAGES
   // if IMAGES == 0: return textureLoad(t_w, at, 0);
 }
