@@ -12,9 +12,6 @@ from .q4_gpu import TILE_QUADS, few_consts, few_kernel, tile_consts, uses_tiles
 from .q4_layout import Layout, layout, paired_width, strip_counts
 
 
-UNPACKING = 0.8  # what loading and unpacking weights costs a workgroup of a software adapter, in rows
-
-
 class Kernels(NamedTuple):
     """The kernels of software adapters that read activations in one form. An empty name: no adapter gets it."""
 
@@ -49,14 +46,14 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
 def rows_per_workgroup(m: int, window: int | None = None) -> int:
     """Rows per workgroup of q4_strips.wgsl for m rows, of which a dispatch may bind a `window` only.
 
-    A workgroup loads and unpacks weights once for all of its rows. Each number of rows is a kernel of its own, so only
-    a few are used.
+    A workgroup loads and unpacks weights once for all of its rows, which costs as much as four fifths of a row. Each
+    number of rows is a kernel of its own, so only a few are used.
     """
     m = min(m, window or m)
     if m <= 4:
         return m
     fitting = [rows for rows in (8, 6, 4) if window is None or align(m, rows) <= window]
-    return min(fitting, key=lambda rows: ceil_div(m, rows) * (rows + UNPACKING))
+    return min(fitting, key=lambda rows: ceil_div(m, rows) * (5 * rows + 4))
 
 
 def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Limits) -> dict[str, int]:
