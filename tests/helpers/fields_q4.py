@@ -82,9 +82,9 @@ def window(m: int, row: int, limits: Limits) -> int:
     return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
 
 
-def few_of(m: int, held: int) -> int:
+def few_of(m: int, held: int, limits: Limits) -> int:
     """Rows of a workgroup where lanes share no columns: those that cost m rows least, at 0.8 rows for each workgroup."""
-    costs = {n: up(m, n) * (10 * n + 8) for n in (4, 6, 8) if up(m, n) * n <= held}
+    costs = {n: up(m, n) * (10 * n + 8) for n in range(4, limits.profile.rows + 1, 2) if up(m, n) * n <= held}
     return m if m < 5 else max(n for n, cost in costs.items() if cost == min(costs.values()))
 
 
@@ -138,10 +138,10 @@ def expected(
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
     image = copied or ("round" not in forms and "norm" in forms and m > 4 and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
-    held, rows = m, few_of(m, m + 8)
+    held, rows = m, few_of(m, m + 8, limits)
     if not gpu and not image:
         held = window(m, k * size, limits) if "round" in forms else few(m, k, limits)
-        rows = few_of(min(m, held), held)
+        rows = few_of(min(m, held), held, limits)
     folded = "norm" in forms and not packed and (m == 1 or (profile.shuffle and not image))
     count = sum(strips)
     near = side(count, k, group, lanes, limits)

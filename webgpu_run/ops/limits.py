@@ -22,6 +22,7 @@ class Profile:
     workgroup: int = 64  # invocations per workgroup of kernels that reduce rows
     tiled: bool = True  # matrices with many rows go through tiles in workgroup memory
     fill: int = 256  # workgroups that keep the adapter busy; attention splits a long context to reach it
+    rows: int = 4  # most rows per workgroup of q4_strips.wgsl
 
     @property
     def row_lanes(self) -> int:
@@ -30,7 +31,9 @@ class Profile:
 
 
 GPU = Profile()
-SOFTWARE = Profile("software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1)
+SOFTWARE = Profile(
+    "software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1, rows=8
+)
 PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False, fill=1)  # without subgroups
 PROFILES = (GPU, SOFTWARE, PLAIN)
 

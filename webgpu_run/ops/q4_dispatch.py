@@ -43,8 +43,8 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
     return (rows, *fold(strips, limits, f"{strips} strips")[:2])
 
 
-def rows_per_workgroup(m: int, window: int | None = None) -> int:
-    """Rows per workgroup of q4_strips.wgsl for m rows, of which a dispatch may bind a `window` only.
+def rows_per_workgroup(m: int, window: int | None, most: int) -> int:
+    """Rows per workgroup of q4_strips.wgsl, at most `most`, for m rows, of which a dispatch may bind a `window` only.
 
     A workgroup loads and unpacks weights once for all of its rows, which costs as much as four fifths of a row. Each
     number of rows is a kernel of its own, so only a few are used.
@@ -52,7 +52,7 @@ def rows_per_workgroup(m: int, window: int | None = None) -> int:
     m = min(m, window or m)
     if m <= 4:
         return m
-    fitting = [rows for rows in (8, 6, 4) if window is None or align(m, rows) <= window]
+    fitting = [rows for rows in (8, 6, 4) if rows <= most and (window is None or align(m, rows) <= window)]
     return min(fitting, key=lambda rows: ceil_div(m, rows) * (5 * rows + 4))
 
 
@@ -61,7 +61,7 @@ def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Li
     k, where = linear.k, layout_of(linear, limits)
     in_texture = rows_from.form is Form.TEXTURE
     window = bound_rows(m, k, limits, itemsize=rows_from.itemsize, rounded=rows_from.rounded)
-    rows = rows_per_workgroup(m, None if in_texture else window)
+    rows = rows_per_workgroup(m, None if in_texture else window, limits.profile.rows)
     # Activations are loaded once for all strips of a workgroup: a texture row, or four strips for one row. With eight
     # rows, two strips are fastest, because the unrolled code for three no longer fits the instruction cache.
     each = 2 if rows == 8 else max(where.strips_per_row, 2)
