@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from webgpu_run.debug.kernels import PROFILES
-from webgpu_run.ops.limits import GPU, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, SHORT, SOFTWARE, Limits
 from webgpu_run.ops.q4_activations import Linear
 from webgpu_run.ops.q4_dispatch import linear_steps
 from webgpu_run.ops.q4_layout import fits
@@ -17,6 +17,7 @@ from helpers import fields_q4
 
 LIMITS = {
     "software": Limits(software=True, subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE),
+    "short": Limits(software=True, subgroups=True, uniform_align=256, max_texture=8192, profile=SHORT),
     "gpu": Limits(profile=GPU),
     "small": Limits(profile=GPU, max_workgroups=13, max_invocations=64, max_workgroup_bytes=8192, max_texture=512),
 }

@@ -15,7 +15,7 @@ import pytest
 from webgpu_run.errors import DeviceError
 from webgpu_run.gpu import tune
 from webgpu_run.gpu.device import Device
-from webgpu_run.ops.limits import GPU, PLAIN, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
 from webgpu_run.ops.linear_q4gsw import _case
 from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
@@ -86,12 +86,27 @@ def test_a_few_rounds_do_not_decide(second: list[float], best: str) -> None:
 
 
 def test_candidates(device: Device) -> None:
-    assert tune.candidates(software(device)) == (SOFTWARE, PLAIN)
+    assert tune.candidates(software(device)) == (SOFTWARE, SHORT, PLAIN)
     assert tune.candidates(with_limits(device, software=True, profile=PLAIN)) == (PLAIN, GPU)
     found = tune.candidates(with_limits(device, software=False, profile=GPU, max_invocations=128))
     assert found[0] == GPU
     assert len({p.name for p in found}) == len(found) > 2
     assert all(p.lanes * p.splits <= 128 for p in found)
+
+
+@pytest.mark.parametrize(
+    ("times", "best"),
+    [
+        ([[2.0, 8.0], [2.0, 8.1], [2.1]], "software"),
+        ([[2.0, 8.0], [2.0, 7.9], [2.1]], "software"),  # hardly faster
+        ([[2.0, 8.0], [2.0, 7.5], [2.1]], "software-short"),
+        ([[2.0, 8.0], [2.0, 7.5], [1.0]], "software-plain"),  # one row decides about subgroups
+        ([[2.0, 8.0], [2.0], [2.1]], "software"),  # eight rows failed with short code
+    ],
+)
+def test_one_row_and_eight_decide_on_software(times: list[list[float]], best: str, device: Device) -> None:
+    names = [p.name for p in tune.candidates(software(device))]
+    assert tune.decide(software(device), rounds(dict(zip(names, times, strict=True)))) == best
 
 
 def gpu(device: Device, **limits: Any) -> Device:
@@ -239,7 +254,7 @@ def test_old_entries_go(home: Path) -> None:
 def test_measuring(device: Device) -> None:
     """For real, with the profile this adapter has: a time for each number of rows that are tried."""
     times = tune.measure(device, (device.limits.profile,))
-    rows = tune.ROWS[:1] if device.limits.software else tune.ROWS
+    rows = tune._row_counts(device)
     shapes = (tune._SOFTWARE_SHAPES if device.limits.software else tune._SHAPES) if device.timestamps else (1,)
     assert [len(t) for t in times.values()] == [len(rows) * len(shapes)]
     assert all(ms > 0 for t in times.values() for row in t for ms in row)

@@ -83,8 +83,8 @@ def window(m: int, row: int, limits: Limits) -> int:
 
 
 def few_of(m: int, held: int, limits: Limits) -> int:
-    """Rows of a workgroup where lanes share no columns: those that cost m rows least, at 0.8 rows for each workgroup."""
-    costs = {n: up(m, n) * (10 * n + 8) for n in range(4, limits.profile.rows + 1, 2) if up(m, n) * n <= held}
+    """Rows of a workgroup where lanes share no columns: what costs m rows least, if each workgroup costs 0.8 more."""
+    costs = {n: up(m, n) * (10 * n + 8) for n in (3, 4, 6, 8) if up(m, n) * n <= held and n <= limits.profile.rows}
     return m if m < 5 else max(n for n, cost in costs.items() if cost == min(costs.values()))
 
 
@@ -145,7 +145,7 @@ def expected(
     folded = "norm" in forms and not packed and (m == 1 or (profile.shuffle and not image))
     count = sum(strips)
     near = side(count, k, group, lanes, limits)
-    each = 2 if near < 3 or rows > 6 else 3  # strips of a workgroup
+    each = 3 if near == 3 and rows in (range(7) if profile.rows == 8 else (1,)) else 2  # strips of a workgroup
     if m == 1 and near < 3 and count % 8 == 0:
         each = 4
     tall = 4 if m <= 32 or up(count * lanes, 16) * up(m, 64) < 128 else 8

@@ -34,7 +34,7 @@ from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from ..graph.graph import Graph
 from ..graph.planner import Engine
 from ..ops import wgsl
-from ..ops.limits import GPU, PLAIN, Profile
+from ..ops.limits import GPU, PLAIN, SHORT, Profile
 from ..ops.q4_layout import WORKGROUPS
 from ..shapes import Array
 from ..version import __version__
@@ -49,7 +49,9 @@ _Chain = tuple[VkGraph, Sequence[bytes]]
 
 DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
 ROWS = (1, 4)  # decode, and a few rows of a batch; tiles, for more, are the same in all profiles
+_SOFTWARE_ROWS = (1, 8)  # with 8 rows, a processor's instruction cache matters
 _CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
+_NOTICEABLY = 0.97  # a variant of the same kernels by this factor
 _NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
 _MAX_ENTRIES = 64  # of the file
@@ -64,8 +66,8 @@ _GROUP, _LINEAR = 32, "et_vk.linear_q4gsw.default"
 def candidates(device: Device) -> tuple[Profile, ...]:
     """The profiles to measure; the one that is expected to be fastest comes first."""
     first = device.limits.profile
-    if device.limits.software:  # compiling is slow there, so only two are tried
-        return (first, GPU if first == PLAIN else PLAIN)
+    if device.limits.software:  # compiling is slow there, so only these are tried
+        return (first, GPU) if first == PLAIN else (first, SHORT, PLAIN)
     size = first.lanes * first.splits
     others = [(lanes, size) for lanes in _LANES] + [(first.lanes, n) for n in _INVOCATIONS]
     return tuple(dict.fromkeys((first, *(p for p in starmap(_variants(device), others) if p))))
@@ -125,15 +127,23 @@ def columns(device: Device) -> list[str]:
     shapes = [f"{k}x{n}" for k, n in (_SOFTWARE_SHAPES if software else _SHAPES)]
     if not device.timestamps:
         shapes = [" and ".join(shapes)]
-    rows = ROWS[:1] if software else ROWS
+    rows = _row_counts(device)
     return [f"{count} {'row' if count == 1 else 'rows'}, {shape}" for count in rows for shape in shapes]
+
+
+def _row_counts(device: Device) -> tuple[int, ...]:
+    if not device.limits.software:
+        return ROWS
+    return _SOFTWARE_ROWS if SHORT in candidates(device) else _SOFTWARE_ROWS[:1]
 
 
 def decide(device: Device, times: Times) -> str | None:
     """The profile that each class of shapes agrees to, from the times of all candidates."""
+    if device.limits.software:
+        return _decide_software(times)
     best = choose(times)
     known = profiles(device)
-    if best is None or device.limits.software or not device.timestamps:
+    if best is None or not device.timestamps:
         return best
     found = {}
     for wide in (False, True):
@@ -143,6 +153,13 @@ def decide(device: Device, times: Times) -> str | None:
     size = found[False].lanes * found[False].splits
     fits = (p.name for p in known.values() if (p.lanes, p.lanes * p.splits) == (found[True].lanes, size))
     return next(fits, best)
+
+
+def _decide_software(times: Times) -> str | None:
+    """One row decides whether lanes exchange activations in subgroups, eight rows on the length of the code."""
+    best = choose({name: t[:1] for name, t in times.items()})
+    rest = {name: t[1:] for name, t in times.items() if t[1:]}
+    return (choose(rest, _NOTICEABLY) or best) if best in rest else best
 
 
 def is_wide(column: int) -> bool:
@@ -165,8 +182,8 @@ def serves(device: Device, name: str, chosen: str, column: int) -> bool:
     return same and _has_a_say(one, first, wide)
 
 
-def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
-    """The first profile, unless another is clearly faster, and is faster in nearly every round.
+def choose(times: Mapping[str, Sequence[Sequence[float]]], least: float = _CLEARLY) -> str | None:
+    """The first profile, unless another takes less than `least` of its time, and is faster in nearly every round.
 
     `times` are milliseconds by profile, number of rows and round. Asking for nearly every round keeps other load on the
     machine from deciding.
@@ -174,7 +191,7 @@ def choose(times: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
     most = max(map(len, times.values()), default=0)
     whole = {name: t for name, t in times.items() if most and len(t) == most}  # the rest failed to compile or to fit
     first = next(iter(whole), None)
-    best, least = first, _CLEARLY
+    best = first
     for name in list(whole)[1:]:
         ratios = [
             [y / x for x, y in zip(a, b, strict=True)] for a, b in zip(whole[str(first)], whole[name], strict=True)
@@ -192,7 +209,7 @@ def measure(device: Device, profiles: Sequence[Profile]) -> Times:
     """
     software = device.limits.software
     shapes, beyond = (_SOFTWARE_SHAPES, _BEYOND_CPU_CACHES) if software else (_SHAPES, _BEYOND_CACHES)
-    counts = ROWS[:1] if software else ROWS  # a software driver compiles a kernel for many rows for seconds
+    counts = _row_counts(device)
     weights = {shape: _weight(*shape) for shape in shapes}
     repeats = math.ceil(beyond / sum(w.nbytes for w, _ in weights.values()))
     chain = _chain(max(counts), shapes * repeats, weights)
@@ -202,6 +219,8 @@ def measure(device: Device, profiles: Sequence[Profile]) -> Times:
             trials[profile.name] = _Trial(device, profile, chain, len(shapes))
     times: Times = {p.name: [] for p in profiles}
     for rows in counts:
+        if software and rows > 1:  # one row has decided about subgroups
+            trials = {name: trial for name, trial in trials.items() if name != PLAIN.name}
         for name, trial in list(trials.items()):
             try:
                 trial.make_ready(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Profile:
     workgroup: int = 64  # invocations per workgroup of kernels that reduce rows
     tiled: bool = True  # matrices with many rows go through tiles in workgroup memory
     fill: int = 256  # workgroups that keep the adapter busy; attention splits a long context to reach it
-    rows: int = 4  # most rows per workgroup of q4_strips.wgsl
+    rows: int = 4  # most rows per workgroup of q4_strips.wgsl: code for more than 4 takes up to 50 KB
 
     @property
     def row_lanes(self) -> int:
@@ -34,6 +34,7 @@ GPU = Profile()
 SOFTWARE = Profile(
     "software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1, rows=8
 )
+SHORT = replace(SOFTWARE, name="software-short", rows=4)  # for processors with a small instruction cache
 PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False, fill=1)  # without subgroups
 PROFILES = (GPU, SOFTWARE, PLAIN)
 

@@ -43,8 +43,8 @@ def strip_grid(strips: int, rows: int, limits: Limits) -> Grid:
     return (rows, *fold(strips, limits, f"{strips} strips")[:2])
 
 
-def rows_per_workgroup(m: int, window: int | None, most: int) -> int:
-    """Rows per workgroup of q4_strips.wgsl, at most `most`, for m rows, of which a dispatch may bind a `window` only.
+def rows_per_workgroup(m: int, window: int | None, limits: Limits) -> int:
+    """Rows per workgroup of q4_strips.wgsl for m rows, of which a dispatch may bind a `window` only.
 
     A workgroup loads and unpacks weights once for all of its rows, which costs as much as four fifths of a row. Each
     number of rows is a kernel of its own, so only a few are used.
@@ -52,8 +52,20 @@ def rows_per_workgroup(m: int, window: int | None, most: int) -> int:
     m = min(m, window or m)
     if m <= 4:
         return m
-    fitting = [rows for rows in (8, 6, 4) if rows <= most and (window is None or align(m, rows) <= window)]
-    return min(fitting, key=lambda rows: ceil_div(m, rows) * (5 * rows + 4))
+    fitting = [n for n in (8, 6, 4, 3) if n <= limits.profile.rows and (window is None or align(m, n) <= window)]
+    return min(fitting, key=lambda n: ceil_div(m, n) * (5 * n + 4))
+
+
+def strips_per_workgroup(rows: int, where: Layout, limits: Limits) -> int:
+    """Strips per workgroup of q4_strips.wgsl, which share the activations that it loads.
+
+    One row takes the strips of a texture row, or four. Several rows take two, because code is unrolled for each row and
+    strip; a profile with long code takes those of a texture row for up to six rows.
+    """
+    if rows == 1 and where.strips_per_row < 3 and where.strips % 8 == 0:
+        return 4
+    long = limits.profile.rows > 4 and rows <= 6
+    return max(where.strips_per_row, 2) if rows == 1 or long else 2
 
 
 def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Limits) -> dict[str, int]:
@@ -61,16 +73,11 @@ def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Li
     k, where = linear.k, layout_of(linear, limits)
     in_texture = rows_from.form is Form.TEXTURE
     window = bound_rows(m, k, limits, itemsize=rows_from.itemsize, rounded=rows_from.rounded)
-    rows = rows_per_workgroup(m, None if in_texture else window, limits.profile.rows)
-    # Activations are loaded once for all strips of a workgroup: a texture row, or four strips for one row. With eight
-    # rows, two strips are fastest, because the unrolled code for three no longer fits the instruction cache.
-    each = 2 if rows == 8 else max(where.strips_per_row, 2)
-    if rows == 1 and where.strips_per_row < 3 and where.strips % 8 == 0:
-        each = 4
+    rows = rows_per_workgroup(m, None if in_texture else window, limits)
     return {
         **where.consts(),
         "ROWS": rows,
-        "STRIPS": each,
+        "STRIPS": strips_per_workgroup(rows, where, limits),
         **({"STAGED_ROWS": STAGED_ROWS, "FACTORS": int(rows_from.has_factors)} if in_texture else {}),
         **({"WINDOW": window} if rows_from.form in (Form.UNIFORM, Form.PACKED) else {}),
         **({"NORM": int(bool(rows_from.norm))} if rows_from.form is not Form.PACKED else {}),
