@@ -1,6 +1,6 @@
 // RMS norm of rows: rows times the norm's weight, and the factor of each row, which the linear applies to its sums, as it does
 // where it normalises rows itself. Few rows go from a uniform window into a texture. MANY rows go into a buffer, which is then
-// copied into a texture: for a software adapter a store into a texture costs five times one into a buffer. Each of eight
+// copied into a texture: on a software adapter a store into a texture costs several times one into a buffer. Each of eight
 // lanes takes one texel of every 32 k. ROWS rows share the loads of the weight.
 // include: sum8_subgroup
 const K: u32 = 64;  // plan: elements per row
