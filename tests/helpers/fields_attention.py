@@ -234,6 +234,7 @@ def projected(a: Args, m: int, slot: int, limits: Limits, sequences: int = 0) ->
         "linear_q4gsw_rows": "attention_q4gsw_rows",
         "linear_dq8ca_strips_subgroup": "attention_dq8ca",
         "linear_dq8ca_fresh": "attention_dq8ca_fresh",
+        "linear_dq8ca_rows": "attention_dq8ca_rows",
     }
     heads = {"HEADS": widths[0] // dim, "KV_HEADS": widths[1] // dim, "D": dim}
     for step in found:

@@ -94,30 +94,50 @@ def image_takes(m: int, k: int, limits: Limits) -> bool:
     return limits.profile.images and limits.profile.shuffle and wide and 1 < m <= 64 * limits.max_layers
 
 
-def few(m: int, k: int, limits: Limits) -> int:
-    """Rows of a window where more of them would be copied into an image."""
-    return min(window(m, 4 * k, limits), 16 if image_takes(2, k, limits) else m + 2**31)
+def few(m: int, k: int, limits: Limits, size: int = 4) -> int:
+    """Rows of a window, with so many bytes per element, where more of them would be copied into an image."""
+    takes = image_takes(2, k, limits) if size == 4 else pairs_take(2, k, limits)
+    return min(window(m, size * k, limits), 16 if takes else m + 2**31)
+
+
+def pairs_take(m: int, k: int, limits: Limits) -> bool:
+    """Whether rows of pairs may be an image: padded to 256 bytes, of 16 bytes in a texel."""
+    wide = up(2 * k, 256) * 16 <= limits.max_texture
+    return limits.profile.images and limits.profile.shuffle and wide and m <= 64 * limits.max_layers
 
 
 def ready(
-    m: int, k: int, limits: Limits, *, norm: bool, eps: float, rounded: bool, pairs: bool, in_bytes: bool = False
+    m: int,
+    k: int,
+    limits: Limits,
+    *,
+    norm: bool,
+    eps: float,
+    rounded: bool,
+    pairs: bool,
+    in_bytes: bool = False,
+    image: bool = False,
 ) -> list[dict[str, Any]]:
     """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
-    held = (window(m, 4 * k, limits) if rounded else few(m, k, limits)) if profile.images else m
+    windows = profile.images and not image
+    held = few(m, k, limits) if windows else m
+    if windows and pairs and pairs_take(2, k, limits):
+        held = min(held, 16)
     consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
+    consts["PITCH"] = up(k, 128) * 128 if image else k
     consts |= {
         "ROUND": int(rounded),
         "PACKED": int(pairs),
         "BYTES": int(in_bytes),
-        "WINDOW": held if profile.images else 0,
+        "WINDOW": held if windows else 0,
     }
     found: list[dict[str, Any]] = []
     for first in range(0, m, held):
         live = min(held, m - first)
         params = {"rows": live, "first": first, "eps": eps}
         step = {"kernel": "ready_rows" + "_subgroup" * profile.shuffle, "params": params, "consts": consts}
-        at = {"at": (first * k * 4, held * k * 4)} if profile.images else {}
+        at = {"at": (first * k * 4, held * k * 4)} if windows else {}
         found.append({**step, "grid": (*spread(live, limits), 1), **at})
     return found
 
@@ -136,11 +156,12 @@ def expected(
     packed = "round" in forms and not fresh and not gpu
     in_bytes = "round" in forms and gpu and limits.dot4
     copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
-    image = copied or ("round" not in forms and "norm" in forms and m > 4 and image_takes(m, k, limits))
+    pairs = packed and pairs_take(m, k, limits) and m > few(m, k, limits, 2)  # rounded, and copied
+    image = copied or pairs or ("round" not in forms and "norm" in forms and m > 4 and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
     held, rows = m, few_of(m, m + 8, limits)
     if not gpu and not image:
-        held = window(m, k * size, limits) if "round" in forms else few(m, k, limits)
+        held = few(m, k, limits, size)
         rows = few_of(min(m, held), held, limits)
     folded = "norm" in forms and not packed and (m == 1 or (profile.shuffle and not image))
     count = sum(strips)
@@ -171,27 +192,27 @@ def expected(
         consts |= {} if in_bytes else {"SIZES": int("round" in forms and m > 1)}
     else:
         consts |= {"ROWS": rows, "STRIPS": each}
-        factors = int("norm" in forms and image)
-        consts |= {"STAGED_ROWS": 64, "FACTORS": factors} if image else {} if fresh else {"WINDOW": held}
+        factors = {} if pairs else {"FACTORS": int("norm" in forms and image)}
+        consts |= {"STAGED_ROWS": 64, **factors} if image else {} if fresh else {"WINDOW": held}
         consts |= {} if packed else {"NORM": int(folded)}
         kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
-        kernel = "linear_q4gsw_rows" if image else kernel
+        kernel = f"linear_{'dq8ca' if pairs else 'q4gsw'}_rows" if image else kernel
         if fresh:
             kernel = "linear_dq8ca_" + ("fresh" if profile.shuffle else "staged")
     ends = list(itertools.accumulate(strips))
     outs = [*(widths[:1] if swiglu else widths), 0, 0][:3]
     found: list[dict[str, Any]] = []
     stage: dict[str, Any] = {"stage": (m, k // 4)} if copied else {}
-    if image and "norm" in forms:
+    stage |= {"stage": (m, up(k, 128) * 16)} if pairs else {}
+    if image and "norm" in forms and not pairs:
         many = int(copied)
         norm = {"K": k, "ROWS": 4, "MANY": many, "STAGED_ROWS": 64, "WINDOW": 0 if many else few(m, k, limits)}
         from_x = {} if copied else {"at": (0, few(m, k, limits) * k * 4)}
         params = {"rows": m, "eps": eps}
         found = [{"kernel": "norm_rows", "params": params, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
     elif ("round" in forms and not fresh) or ("norm" in forms and m > 1 and not folded):
-        found = ready(
-            m, k, limits, norm="norm" in forms, eps=eps, rounded="round" in forms, pairs=packed, in_bytes=in_bytes
-        )
+        of = {"norm": "norm" in forms, "rounded": "round" in forms, "in_bytes": in_bytes, "image": pairs}
+        found = ready(m, k, limits, eps=eps, pairs=packed, **of)
     for first in range(0, m, held):
         live = min(held, m - first)
         params = {

@@ -30,7 +30,7 @@ _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # Uploads go through staging memory that wgpu never frees: uploading in small parts, few at a time, keeps it small.
 _PART, _STAGED = 128 << 10, 512 << 10
 PER_TURN = ("slots", "how")  # bindings with a dynamic offset: every turn of a submission has its own, see turns.py
-TEXEL_BYTES = {"rgba32float": 16, "rgba16float": 8}
+TEXEL_BYTES = {"rgba32float": 16, "rgba32uint": 16, "rgba16float": 8}
 
 
 class _LostFlag(logging.Handler):

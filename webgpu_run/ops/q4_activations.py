@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..shapes import align, ceil_div
+from ..shapes import align, ceil_div, prod
 from .limits import Limits
 from .plan import STAGED_ROWS, Stage, Step, Window, fold
 from .spec import Resource
@@ -25,11 +25,12 @@ class Form(enum.Enum):
     UNIFORM = enum.auto()  # f32 rows in a window of a uniform buffer
     TEXTURE = enum.auto()  # f32 rows in a texture, all of them in one dispatch
     ROUNDED_IN_KERNEL = enum.auto()  # one f32 row, which the kernel itself rounds to 8 bits
-    PACKED = enum.auto()  # rows that an earlier dispatch rounded to 8 bits and packed in pairs
+    PACKED = enum.auto()  # a window of rows that an earlier dispatch rounded to 8 bits and packed in pairs
+    PACKED_TEXTURE = enum.auto()  # such rows in a texture, all of them in one dispatch
     BYTES = enum.auto()  # rows in a storage buffer that an earlier dispatch rounded to bytes
 
 
-_ITEM_BYTES = {Form.PACKED: 2, Form.BYTES: 1}  # of an activation; f32 otherwise
+_ITEM_BYTES = {Form.PACKED: 2, Form.PACKED_TEXTURE: 2, Form.BYTES: 1}  # of an activation; f32 otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,11 @@ class ActivationSource:
 
     @property
     def rounded(self) -> bool:
-        return self.form in (Form.ROUNDED_IN_KERNEL, Form.PACKED, Form.BYTES)
+        return self.form in (Form.ROUNDED_IN_KERNEL, Form.PACKED, Form.PACKED_TEXTURE, Form.BYTES)
+
+    @property
+    def in_texture(self) -> bool:
+        return self.form in (Form.TEXTURE, Form.PACKED_TEXTURE)
 
     @property
     def in_storage(self) -> bool:
@@ -74,7 +79,7 @@ class ActivationSource:
     def window(self, first: int, rows: int, k: int) -> tuple[tuple[str, Window], ...]:
         """The part of the activations that a dispatch binds; textures and storage buffers are bound as a whole."""
         part = Window(first * k * self.itemsize, rows * k * self.itemsize)
-        return () if self.in_storage or self.form is Form.TEXTURE else ((self.x, part),)
+        return () if self.in_storage or self.in_texture else ((self.x, part),)
 
 
 def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
@@ -87,30 +92,41 @@ def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
     return rows
 
 
-def bound_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4, rounded: bool = False) -> int:
+def bound_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4) -> int:
     """Rows in the window of a dispatch over m rows.
 
     Where many rows go through a texture, the buffers of a graph that was built for many rows have room for a window of
     few rows past their end, and for no larger one.
     """
-    if m > 1 and _can_stage(k, limits) and not rounded:
-        return _few_rows(k, limits)
-    return 1 if m == 1 else window_rows(k, limits, itemsize)
+    if m == 1:
+        return 1
+    return _few_rows(k, limits, itemsize) if _can_stage(k, limits, itemsize) else window_rows(k, limits, itemsize)
 
 
-def padded_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4, rounded: bool = False) -> int:
+def padded_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4) -> int:
     """Rows that the windows over m rows cover."""
-    return align(m, bound_rows(m, k, limits, itemsize=itemsize, rounded=rounded))
+    return align(m, bound_rows(m, k, limits, itemsize=itemsize))
 
 
-def _can_stage(k: int, limits: Limits) -> bool:
+def _can_stage(k: int, limits: Limits, itemsize: int = 4) -> bool:
     """Whether rows can be copied into a texture, which pays on software adapters with subgroups."""
     profile = limits.profile
-    return profile.images and profile.shuffle and k % 64 == 0 and k // 4 <= limits.max_texture
+    fits = k % 64 == 0 if itemsize == 4 else True  # a copy takes rows of whole 256 bytes; packed rows are padded
+    return profile.images and profile.shuffle and fits and _pitch(k) * itemsize // 16 <= limits.max_texture
 
 
-def _few_rows(k: int, limits: Limits) -> int:
-    return min(window_rows(k, limits), FEW_ROWS)
+def _pitch(k: int) -> int:
+    """Elements from one packed row to the next where rows are copied into a texture."""
+    return align(k, 128)
+
+
+def _few_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
+    return min(window_rows(k, limits, itemsize), FEW_ROWS)
+
+
+def _packs_into_texture(m: int, k: int, limits: Limits) -> bool:
+    """Whether m rounded rows are so many that they go through a texture."""
+    return _can_stage(k, limits, 2) and m > _few_rows(k, limits, 2) and _fit_texture(m, limits)
 
 
 def _fit_texture(m: int, limits: Limits) -> bool:
@@ -133,14 +149,21 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
         many = m > _few_rows(k, limits)
         if norm:
             rows = {"normed": Resource(m * k * 4)} if many else {}
-            return {"ready": image, "factors": Resource(m * 4), **rows}
+            return {"ready": image, "factors": Resource(align(m, 8) * 4), **rows}
         return {"staged": image} if many else {}
     if not (norm or rounded):
         return {}
-    room = padded_rows(max(m, 2), k, limits, rounded=rounded) * k * 4
+    if rounded and _packs_into_texture(m, k, limits):
+        size = (_pitch(k) // 8, STAGED_ROWS, ceil_div(m, STAGED_ROWS))
+        return {
+            "sizes": Resource(align(m, 8) * 4),
+            "normed": Resource(m * _pitch(k) * 2),
+            "pairs": Resource(prod(size) * 16, texture=size, texel="rgba32uint"),
+        }
+    room = padded_rows(max(m, 2), k, limits) * k * 4
     if not rounded:
         return {"normed": Resource(room)}
-    pairs = padded_rows(max(m, 2), k, limits, itemsize=2, rounded=True)
+    pairs = padded_rows(max(m, 2), k, limits, itemsize=2)
     return {"sizes": Resource(pairs * 4), "normed": Resource(max(room, pairs * k * 2))}
 
 
@@ -170,6 +193,9 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,), stage=stage)
         if many:
             return ActivationSource(Form.TEXTURE, "staged", stage=Stage("x", "staged", m, k // 4))
+    if rounded and _packs_into_texture(m, k, limits):
+        form, stage = Form.PACKED_TEXTURE, Stage("normed", "pairs", m, _pitch(k) // 8)
+        return ActivationSource(form, "pairs", steps=tuple(_ready_steps(linear, m, form, limits)), stage=stage)
     rounds = m == 1 and (limits.profile.shuffle or k <= _STAGED_INPUTS)
     in_kernel = rounds if rounded else m == 1 or limits.profile.shuffle
     if (rounded or (norm and m > 1)) and not in_kernel:
@@ -197,11 +223,14 @@ def _norm_step(linear: Linear, m: int, limits: Limits, *, many: bool) -> Step:
 def _ready_steps(linear: Linear, m: int, form: Form, limits: Limits) -> Iterator[Step]:
     """Normalise and round m rows into `normed` in this form, with their `sizes` if rounded.
 
-    Software adapters read x through a uniform window per dispatch, because reads from storage are slower there.
+    Software adapters read few rows through a uniform window per dispatch, because reads from storage are slower there.
     """
     k, profile = linear.k, limits.profile
-    uniform = profile.images
-    window = bound_rows(m, k, limits, rounded=linear.rounded) if uniform else m
+    in_texture = form is Form.PACKED_TEXTURE
+    uniform = profile.images and not in_texture
+    window = (
+        min(bound_rows(m, k, limits), bound_rows(m, k, limits, itemsize=_ITEM_BYTES.get(form, 4))) if uniform else m
+    )
     for first in range(0, m, window):
         live = min(window, m - first)
         yield Step(
@@ -211,9 +240,10 @@ def _ready_steps(linear: Linear, m: int, form: Form, limits: Limits) -> Iterator
             (
                 ("WG", 8 if profile.shuffle else profile.workgroup),
                 ("K", k),
+                ("PITCH", _pitch(k) if in_texture else k),
                 ("NORM", int(linear.norm)),
                 ("ROUND", int(linear.rounded)),
-                ("PACKED", int(form is Form.PACKED)),
+                ("PACKED", int(form in (Form.PACKED, Form.PACKED_TEXTURE))),
                 ("BYTES", int(form is Form.BYTES)),
                 ("WINDOW", window if uniform else 0),
             ),

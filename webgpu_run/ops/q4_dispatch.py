@@ -25,6 +25,7 @@ KERNELS = {
     Form.TEXTURE: Kernels("", "linear_q4gsw_rows", "attention_q4gsw_rows"),
     Form.ROUNDED_IN_KERNEL: Kernels("linear_dq8ca_staged", "linear_dq8ca_fresh", "attention_dq8ca_fresh"),
     Form.PACKED: Kernels("linear_dq8ca_strips", "linear_dq8ca_strips_subgroup", "attention_dq8ca"),
+    Form.PACKED_TEXTURE: Kernels("", "linear_dq8ca_rows", "attention_dq8ca_rows"),
 }
 
 
@@ -71,16 +72,16 @@ def strips_per_workgroup(rows: int, where: Layout, limits: Limits) -> int:
 def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Limits) -> dict[str, int]:
     """The compile-time constants of q4_strips.wgsl."""
     k, where = linear.k, layout_of(linear, limits)
-    in_texture = rows_from.form is Form.TEXTURE
-    window = bound_rows(m, k, limits, itemsize=rows_from.itemsize, rounded=rows_from.rounded)
-    rows = rows_per_workgroup(m, None if in_texture else window, limits)
+    form, window = rows_from.form, bound_rows(m, k, limits, itemsize=rows_from.itemsize)
+    rows = rows_per_workgroup(m, None if rows_from.in_texture else window, limits)
     return {
         **where.consts(),
         "ROWS": rows,
         "STRIPS": strips_per_workgroup(rows, where, limits),
-        **({"STAGED_ROWS": STAGED_ROWS, "FACTORS": int(rows_from.has_factors)} if in_texture else {}),
-        **({"WINDOW": window} if rows_from.form in (Form.UNIFORM, Form.PACKED) else {}),
-        **({"NORM": int(bool(rows_from.norm))} if rows_from.form is not Form.PACKED else {}),
+        **({"STAGED_ROWS": STAGED_ROWS} if rows_from.in_texture else {}),
+        **({"FACTORS": int(rows_from.has_factors)} if form is Form.TEXTURE else {}),
+        **({"WINDOW": window} if form in (Form.UNIFORM, Form.PACKED) else {}),
+        **({"NORM": int(bool(rows_from.norm))} if form not in (Form.PACKED, Form.PACKED_TEXTURE) else {}),
     }
 
 

@@ -6,6 +6,7 @@
 // include: q8_range
 // include: q8_pack
 const K: u32 = 64;  // plan: elements per row
+const PITCH: u32 = 64;  // plan: elements from one stored row to the next
 const ROUND: u32 = 1;  // plan
 const PACKED: u32 = 1;  // plan
 const BYTES: u32 = 0;  // plan
@@ -35,7 +36,7 @@ fn run(at: u32, lane: u32) {
   if (at >= params.rows) { return; }
   let base = at * (K / 4);
   look_through(base, lane, WG);
-  let to = (params.first + at) * (K / 8);
+  let to = (params.first + at) * (PITCH / 8);
   for (var i = lane; i < K / 8; i += WG) {
     let upper = ready(t_x[base + i * 2], weight(i * 2));
     let lower = ready(t_x[base + i * 2 + 1], weight(i * 2 + 1));
