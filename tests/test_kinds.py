@@ -188,7 +188,8 @@ def test_a_weight_past_the_binding_limit_comes_in_parts(device: Device) -> None:
     got, route = in_parts(program, device, rows)
     assert route.endswith("parts")
     assert np.allclose(got, rows @ TABLE.T, rtol=0, atol=1e-5)
-    assert Model(program, device).runners[0].engine.plans[0].route == "gemm strips"
+    route = Model(program, device).runners[0].engine.plans[0].route
+    assert route == ("gemm strips" if device.limits.profile.shuffle else "gemm")
 
 
 def test_a_linear_without_inputs_returns_its_bias(device: Device) -> None:

@@ -15,6 +15,7 @@ from webgpu_run.gpu.device import Device
 from webgpu_run.graph.graph import GPU_DTYPE
 from webgpu_run.graph.planner import Delta, Engine
 from webgpu_run.ops.limits import GPU, PLAIN, Limits
+from webgpu_run.ops.linear import is_strips
 from webgpu_run.ops.plan import Plan
 from webgpu_run.ops.spec import Case, Op
 from webgpu_run.runtime.runner import Runner
@@ -55,6 +56,10 @@ def must_run(op: Op, case: Case, limits: Limits) -> bool:
     if op.name == "wr.attention_rows" and not limits.profile.image_cache:  # its caches are bound whole
         caches = 4 * int(case.attrs["sequences"]) * prod(case.dims["kc"])
         too_wide |= limits.max_binding == SMALL_BINDING < caches
+    if op.name == "aten.linear.default" and not is_strips(args_of(op, case), limits):
+        rows, most = prod(case.dims["x"][:-1]), max(case.dims["w"])
+        if 4 * rows * most > limits.max_binding:
+            return False  # planned, but refused when bound: the weight comes in parts, input and output do not
     if limits.profile in op.profiles and not too_wide:
         return True
     try:
