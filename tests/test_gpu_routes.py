@@ -212,3 +212,19 @@ def test_rows_past_the_layers_of_an_image(device: Device) -> None:
     engine = Engine(opcheck.build(op, case, case.live[0]).builder.graph(), narrow.limits)
     assert [s.kernel for s in engine.plans[-1].steps] == ["norm_rows", "linear_q4gsw_rows"]
     opcheck.check_case(op, case, narrow)
+
+
+def test_rounded_rows_past_the_layers_of_an_image(device: Device) -> None:
+    """The same for rounded rows, of which few are a window; the scratch of the largest number serves all others."""
+    narrow = with_limits(device, profile=SOFTWARE, software=True, max_layers=1, uniform_align=32)
+    if not narrow.limits.subgroups:
+        pytest.skip("the adapter has no subgroups of eight")
+    op = load_all()["wr.linear_q4gsw.1"]
+    for k in (32, 96):  # packed rows are padded to four times their length, and to 4/3
+        case = _fused_case(70, k, (64,), 64, 17, 65, 16, 1, norm=True, res=True, rounded=True)
+        found = []
+        for live in opcheck.lives(case):
+            plan = Engine(opcheck.build(op, case, live).builder.graph(), narrow.limits).plans[-1]
+            found.append(plan.steps[-1].kernel.removeprefix("linear_"))
+        assert found == ["dq8ca_strips_subgroup", *["dq8ca_rows"] * 2, *["dq8ca_strips_subgroup"] * 2, "dq8ca_fresh"]
+        opcheck.check_case(op, case, narrow)

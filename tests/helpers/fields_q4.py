@@ -122,8 +122,8 @@ def ready(
     profile = limits.profile
     windows = profile.images and not image
     held = few(m, k, limits) if windows else m
-    if windows and pairs and pairs_take(2, k, limits):
-        held = min(held, 16)
+    if windows and pairs and pairs_take(2, k, limits):  # whole windows of f32 rows in one of pairs
+        held = max(n for n in range(1, held + 1) if few(m, k, limits, 2) % n == 0)
     consts = {"WG": 8 if profile.shuffle else profile.workgroup, "K": k, "NORM": int(norm)}
     consts["PITCH"] = up(k, 128) * 128 if image else k
     consts |= {

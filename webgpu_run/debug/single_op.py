@@ -34,7 +34,9 @@ from ..runtime.runner import Runner
 from ..shapes import Array, Dims
 
 # Limits that every op accepts.
-ANY = Limits(1 << 16, 1024, software=True, subgroups=True, f16=True, uniform_align=32, profile=SOFTWARE)
+ANY = Limits(
+    1 << 16, 1024, max_uniform=1 << 30, software=True, subgroups=True, f16=True, uniform_align=32, profile=SOFTWARE
+)
 
 
 class Builder:

@@ -142,6 +142,7 @@ CASES = (
     _case(3, 64, 6, 2, 16, 24, 7, 1, norm=False),
     _case(11, 128, 4, 2, 32, 40, 3, 1, 2, 5, rounded=True),
     _case(71, 64, 4, 2, 32, 80, 3, 1, 16, 21),
+    _case(71, 64, 4, 2, 32, 80, 3, 1, 16, 33, rounded=True),
     # On GPUs two chunks of k, and more invocations than run in lockstep. Large scores need a small scale.
     _case(2, 2112, 6, 2, 16, 24, 7, 1, scale=1e-3),
     _case(2, 2112, 6, 2, 16, 24, 7, 1, rounded=True, scale=1e-3),

@@ -123,6 +123,9 @@ _CASES = {
         _case(21, 64, (44, 44), 1, 18, swiglu=True, norm=True),
         _case(37, 96, (64,), 1, 2, 5, 36, norm=True, res=True, rounded=True),
         _case(5, 128, (44, 44), 1, 3, swiglu=True, rounded=True, group=64),
+        _case(20, 1152, (36,), 1, 13, 16, rounded=True),  # windows of 16 rounded rows, but only of 12 rows of f32
+        _case(5, 5120, (36,), 1, 4, rounded=True),
+        _case(28, 544, (36,), 1, 25),  # a uniform window of 28 rows, of which workgroups of 6 would take 30
         _case(5, 8192, (36,), 1, 3, 4, norm=True),  # more than two rows do not fit into a uniform window
         _case(2, 2112, (36,), 1, norm=True, rounded=True),  # on GPUs two chunks of k
         _case(1, 8256, (12,), rounded=True, res=True),  # more than a workgroup's memory has room for

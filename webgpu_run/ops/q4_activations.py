@@ -124,9 +124,9 @@ def _few_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
     return min(window_rows(k, limits, itemsize), FEW_ROWS)
 
 
-def _packs_into_texture(m: int, k: int, limits: Limits) -> bool:
-    """Whether m rounded rows are so many that they go through a texture."""
-    return _can_stage(k, limits, 2) and m > _few_rows(k, limits, 2) and _fit_texture(m, limits)
+def _are_many_rounded(m: int, k: int, limits: Limits) -> bool:
+    """Whether m rounded rows are so many that they go through a texture, if it has room for them."""
+    return _can_stage(k, limits, 2) and m > _few_rows(k, limits, 2)
 
 
 def _fit_texture(m: int, limits: Limits) -> bool:
@@ -153,11 +153,12 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
         return {"staged": image} if many else {}
     if not (norm or rounded):
         return {}
-    if rounded and _packs_into_texture(m, k, limits):
-        size = (_pitch(k) // 8, STAGED_ROWS, ceil_div(m, STAGED_ROWS))
+    if rounded and _are_many_rounded(m, k, limits):
+        size = (_pitch(k) // 8, STAGED_ROWS, min(ceil_div(m, STAGED_ROWS), limits.max_layers))
+        most = max(align(m, 8), padded_rows(m, k, limits, itemsize=2))
         return {
-            "sizes": Resource(align(m, 8) * 4),
-            "normed": Resource(m * _pitch(k) * 2),
+            "sizes": Resource(most * 4),
+            "normed": Resource(most * _pitch(k) * 2),
             "pairs": Resource(prod(size) * 16, texture=size, texel="rgba32uint"),
         }
     room = padded_rows(max(m, 2), k, limits) * k * 4
@@ -193,7 +194,7 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
             return ActivationSource(Form.TEXTURE, "ready", has_factors=True, steps=(norm_step,), stage=stage)
         if many:
             return ActivationSource(Form.TEXTURE, "staged", stage=Stage("x", "staged", m, k // 4))
-    if rounded and _packs_into_texture(m, k, limits):
+    if rounded and _are_many_rounded(m, k, limits) and _fit_texture(m, limits):
         form, stage = Form.PACKED_TEXTURE, Stage("normed", "pairs", m, _pitch(k) // 8)
         return ActivationSource(form, "pairs", steps=tuple(_ready_steps(linear, m, form, limits)), stage=stage)
     rounds = m == 1 and (limits.profile.shuffle or k <= _STAGED_INPUTS)
@@ -228,9 +229,12 @@ def _ready_steps(linear: Linear, m: int, form: Form, limits: Limits) -> Iterator
     k, profile = linear.k, limits.profile
     in_texture = form is Form.PACKED_TEXTURE
     uniform = profile.images and not in_texture
-    window = (
-        min(bound_rows(m, k, limits), bound_rows(m, k, limits, itemsize=_ITEM_BYTES.get(form, 4))) if uniform else m
-    )
+    window = m
+    if uniform:
+        most = bound_rows(m, k, limits, itemsize=_ITEM_BYTES.get(form, 4))
+        window = min(bound_rows(m, k, limits), most)
+        while _can_stage(k, limits, 2) and most % window:  # else the last one ends past the rows that x has room for
+            window -= 1
     for first in range(0, m, window):
         live = min(window, m - first)
         yield Step(
