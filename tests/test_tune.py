@@ -15,6 +15,7 @@ import pytest
 from webgpu_run.errors import DeviceError
 from webgpu_run.gpu import tune
 from webgpu_run.gpu.device import Device
+from webgpu_run.gpu.executor import Executor
 from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
 from webgpu_run.ops.linear_q4gsw import _case
 from webgpu_run.ops.spec import load_all
@@ -66,6 +67,9 @@ def timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, list[float]]) -> lis
         ({"a": [1.0], "b": [2.0, 1.0]}, "b"),  # a failed at many rows
         ({"a": [], "b": [3.0]}, "b"),
         ({"a": [], "b": []}, None),
+        ({"a": [1.0], "b": [0.0]}, "a"),  # no time
+        ({"a": [0.0], "b": [1.0]}, "b"),
+        ({"a": [float("nan")], "b": [1.0]}, "b"),
         ({}, None),
     ],
 )
@@ -101,7 +105,11 @@ def test_candidates(device: Device) -> None:
         ([[2.0, 8.0], [2.0, 7.9], [2.1]], "software"),  # hardly faster
         ([[2.0, 8.0], [2.0, 7.5], [2.1]], "software-short"),
         ([[2.0, 8.0], [2.0, 7.5], [1.0]], "software-plain"),  # one row decides about subgroups
+        ([[2.0, 8.0], [2.0, 7.5], [1.7]], "software-short"),  # but must be far faster without
         ([[2.0, 8.0], [2.0], [2.1]], "software"),  # eight rows failed with short code
+        ([[2.0], [2.0, 8.0], [2.1]], "software-short"),  # or with long code
+        ([[2.0], [2.0], [2.1]], "software"),
+        ([[], [], [2.1]], "software-plain"),
     ],
 )
 def test_one_row_and_eight_decide_on_software(times: list[list[float]], best: str, device: Device) -> None:
@@ -258,6 +266,33 @@ def test_measuring(device: Device) -> None:
     shapes = (tune._SOFTWARE_SHAPES if device.limits.software else tune._SHAPES) if device.timestamps else (1,)
     assert [len(t) for t in times.values()] == [len(rows) * len(shapes)]
     assert all(ms > 0 for t in times.values() for row in t for ms in row)
+
+
+@pytest.mark.parametrize("run", [2, 12, 13])
+def test_a_profile_that_fails_in_between_is_not_chosen(
+    run: int, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At some run of a trial, of which there are eleven for each number of rows; the others are measured on."""
+    count, execute = 0, Executor.execute
+
+    def failing(executor: Executor, *args: Any, **named: Any) -> Any:
+        nonlocal count
+        count += executor.engine.limits.profile == SHORT
+        if executor.engine.limits.profile == SHORT and count >= run:
+            raise DeviceError("out of GPU memory")
+        return execute(executor, *args, **named)
+
+    monkeypatch.setattr(Executor, "execute", failing)
+    monkeypatch.setattr(tune, "_BEYOND_CPU_CACHES", 1 << 20)
+    made = software(device)
+    if not made.limits.subgroups:
+        pytest.skip("the adapter has no subgroups of eight")
+    times = tune.measure(made, tune.candidates(made))
+    assert {name: len(t) for name, t in times.items()} == {
+        "software": 2,
+        "software-short": int(run > 11),
+        "software-plain": 1,
+    }
 
 
 def test_each_linear_reads_weights_of_its_own() -> None:

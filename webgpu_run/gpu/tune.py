@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product, starmap
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
 ROWS = (1, 4)  # decode, and a few rows of a batch; tiles, for more, are the same in all profiles
 _SOFTWARE_ROWS = (1, 8)  # with 8 rows, a processor's instruction cache matters
 _CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
+_FAR = 0.8  # one without KV caches in textures by this factor
 _NOTICEABLY = 0.97  # a variant of the same kernels by this factor
 _NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
@@ -157,9 +159,9 @@ def decide(device: Device, times: Times) -> str | None:
 
 def _decide_software(times: Times) -> str | None:
     """One row decides whether lanes exchange activations in subgroups, eight rows on the length of the code."""
-    best = choose({name: t[:1] for name, t in times.items()})
+    best = choose({name: t[:1] for name, t in times.items()}, _FAR)
     rest = {name: t[1:] for name, t in times.items() if t[1:]}
-    return (choose(rest, _NOTICEABLY) or best) if best in rest else best
+    return choose(rest, _NOTICEABLY) or best if rest and best != PLAIN.name else best
 
 
 def is_wide(column: int) -> bool:
@@ -189,7 +191,8 @@ def choose(times: Mapping[str, Sequence[Sequence[float]]], least: float = _CLEAR
     machine from deciding.
     """
     most = max(map(len, times.values()), default=0)
-    whole = {name: t for name, t in times.items() if most and len(t) == most}  # the rest failed to compile or to fit
+    whole = {name: t for name, t in times.items() if most and len(t) == most}  # the rest failed to compile or to run
+    whole = {name: t for name, t in whole.items() if all(ms > 0 for row in t for ms in row)}
     first = next(iter(whole), None)
     best = first
     for name in list(whole)[1:]:
@@ -221,17 +224,21 @@ def measure(device: Device, profiles: Sequence[Profile]) -> Times:
     for rows in counts:
         if software and rows > 1:  # one row has decided about subgroups
             trials = {name: trial for name, trial in trials.items() if name != PLAIN.name}
-        for name, trial in list(trials.items()):
-            try:
-                trial.make_ready(rows)
-            except RunError:
-                del trials[name]
+        _each(trials, methodcaller("make_ready", rows))
         for _ in range(_ROUNDS):  # alternating, so that other load on the machine slows all of them
-            for trial in trials.values():
-                trial.run()
+            _each(trials, methodcaller("run"))
         for name, trial in trials.items():
             times[name] += trial.times
     return times
+
+
+def _each(trials: dict[str, _Trial], call: Callable[[_Trial], None]) -> None:
+    """Call each trial. One that fails is dropped, so its profile is not chosen."""
+    for name, trial in list(trials.items()):
+        try:
+            call(trial)
+        except RunError:
+            del trials[name]
 
 
 class _Trial:
