@@ -24,9 +24,9 @@ def test_all_profiles_of_the_adapter_agree() -> None:
     ran = execute(*command, "--device", "vulkan", "-n", "4", "-o", "json")
     assert ran.code == 0, ran.err
     rows = json.loads(ran.out)
-    assert {row["profile"] for row in rows} == {"software", "software-plain", "gpu"}
-    assert [row["verdict"] for row in rows] == ["agrees"] * 3
-    assert [row["is_base"] for row in rows] == [True, False, False]
+    assert {row["profile"] for row in rows} == {"software", "software-short", "software-plain", "gpu"}
+    assert [row["verdict"] for row in rows] == ["agrees"] * 4
+    assert [row["is_base"] for row in rows] == [True, False, False, False]
     assert all(row["distance"] < 1e-4 and row["first_op"] is None for row in rows)
 
 

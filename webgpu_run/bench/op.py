@@ -17,7 +17,7 @@ from ..gpu import roofline
 from ..gpu.callstats import CallStats
 from ..gpu.device import Device
 from ..gpu.roofline import Roofline
-from ..ops.limits import GPU, PLAIN, SOFTWARE, Profile
+from ..ops.limits import PROFILES, Profile
 from ..ops.spec import Case, Op, load_all
 from ..runtime.open import open_device
 from ..runtime.runner import Runner
@@ -78,7 +78,7 @@ def kinds(device: Device) -> Iterator[tuple[Profile, Device]]:
     """This adapter, also with the profiles of other kinds of adapters, which may choose other routes."""
     mine = device.limits.profile
     yield mine, device
-    for profile in (GPU, SOFTWARE, PLAIN):
+    for profile in PROFILES:
         if profile != mine and (device.limits.subgroups or not profile.shuffle):
             yield profile, with_limits(device, profile=profile)
 

@@ -36,7 +36,7 @@ SOFTWARE = Profile(
 )
 SHORT = replace(SOFTWARE, name="software-short", rows=4)  # for processors with a small instruction cache
 PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False, fill=1)  # without subgroups
-PROFILES = (GPU, SOFTWARE, PLAIN)
+PROFILES = (GPU, SOFTWARE, SHORT, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
