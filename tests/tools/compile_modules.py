@@ -5,8 +5,8 @@
 
 Tint (Chrome, Edge, Node) and naga (Firefox and wgpu; here to Metal and Direct3D) compile the modules of all profiles:
 of the fixtures, the bundled model, the given files, a Llama of 1B parameters, and every op case. They come from npm:
-`npm install webgpu naga-wasm` in any folder; $NODE_PACKAGES names its node_modules. Where node or the packages are
-missing, one line says that nothing was compiled.
+`npm install webgpu@0.6.2 naga-wasm@30.1.0` in any folder; $NODE_PACKAGES names its node_modules. Where node or the
+packages are missing, one line says that nothing was compiled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def compile_all(found: dict[str, Module], packages: Path) -> int:
         source = Path(folder) / "modules.jsonl"
         source.write_text("".join(f"{m.to_json()}\n" for m in found.values()))
         node = ("node", HERE / "compile_modules.mjs", packages, source)
-        done = subprocess.run(node, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+        done = subprocess.run(node, capture_output=True, text=True)
+    if done.returncode:
+        print(f"node failed:\n{done.stderr}")
+        return 1
     compiled = 0
     for line in map(json.loads, done.stdout.splitlines()):
         if "error" in line:
