@@ -77,7 +77,7 @@ def compare_goldens(machines: dict[str, Device]) -> None:
             print(f"| {path.stem} | {name} | {len(calls)} | {equal} |", flush=True)
 
 
-def remove_barriers(machines: dict[str, Device], found: dict[str, Cases], most: int = 8) -> None:
+def remove_barriers(machines: dict[str, Device], found: dict[str, Cases], most: int = 40) -> None:
     """For each barrier, cases that run the kernel until one notices; at most this many on each machine."""
     users: dict[str, list[tuple[str, Op, Case]]] = defaultdict(list)
     consts: dict[str, set[Consts]] = defaultdict(set)
