@@ -36,7 +36,9 @@ def test_a_file_to_send(shared: Path) -> None:
     assert data["limits"]["max-compute-invocations-per-workgroup"] >= 256
     assert data["roofline"]["f32_gflop_s"] > 0
     assert data["tuner"]["profile"] in data["tuner"]["ms"]
-    assert {len(ms) for ms in data["tuner"]["ms"].values()} == {len(data["tuner"]["of"])}
+    columns = len(data["tuner"]["of"])  # a profile that lost after the first has no time of the second
+    assert {columns} <= {len(ms) for ms in data["tuner"]["ms"].values()} <= {1, columns}
+    assert len(data["tuner"]["ms"][data["tuner"]["profile"]]) == columns
     assert [row["test"] for row in data["rows"]] == ["pp1", "pp4"]
     assert all(row["ops"] for row in data["rows"])
 
@@ -110,7 +112,7 @@ def test_candidates_and_their_times(tmp_path: Path) -> None:
     result = bench("tune", "-o", "jsonl", "-q", XDG_CACHE_HOME=str(tmp_path))
     assert result.code == 0, result.err
     rows = [json.loads(line) for line in result.out.splitlines()]
-    assert len({row["profile"] for row in rows}) == 2
+    assert len({row["profile"] for row in rows}) == 3
     assert len({row["profile"] for row in rows if row["chosen"]}) == 1
     assert all(len(row["samples"]) == 10 and row["mean"] > 0 for row in rows)
     (entry,) = json.loads((tmp_path / "webgpu-run" / "tune.json").read_text()).values()
