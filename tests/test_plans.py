@@ -368,9 +368,9 @@ def test_integer_attributes_keep_64_bits() -> None:
 
 
 @pytest.mark.parametrize("profile", [GPU, SOFTWARE, PLAIN], ids=lambda p: p.name)
-def test_a_linear_with_rows_wider_than_a_uniform_needs_no_scratch(profile: Profile) -> None:
+def test_a_linear_with_rounded_rows_wider_than_a_uniform_needs_no_scratch(profile: Profile) -> None:
     limits = Limits(profile=profile, subgroups=profile is SOFTWARE)
-    b, k = graphs.Builder(), 2 * Limits().max_uniform // 4
+    b, k = graphs.Builder(), 2 * Limits().max_uniform // 2
     w, scales = graphs.q4(np.random.default_rng(0), 8, k)
     x = b.input((1, 5, k))
     b.output(b.call(Q4, x, b.constant(w), b.constant(scales), 32, None, out=(1, 5, 8)))

@@ -45,8 +45,8 @@ def parts(k: int, group: int, lanes: int, limits: Limits) -> int:
 
 
 def packable(k: int, group: int, limits: Limits) -> bool:
-    """Whether a weight is stored in strips: blocks of 32 and, off GPUs, a row of x that is a uniform of its own."""
-    if limits.profile.splits == 1 and (4 * k > limits.max_uniform or 4 * k % limits.uniform_align):
+    """Whether a weight is stored in strips: blocks of 32 and, off GPUs, pairs of x that are a uniform of their own."""
+    if limits.profile.splits == 1 and (2 * k > limits.max_uniform or 4 * k % limits.uniform_align):
         return False
     return k % 32 == 0 == group % 32
 
@@ -75,9 +75,9 @@ def few_rows(m: int, k: int, lanes: int, limits: Limits, norm: bool, fresh: bool
 
 def window(m: int, row: int, limits: Limits) -> int:
     """Rows of so many bytes that a uniform holds, in fours, with the next ones where a uniform may start."""
-    if m == 1:
-        return 1
     most = limits.max_uniform // row
+    if m == 1 or not most:
+        return min(most, 1)
     by = 4 if most >= 4 else 1
     return next(r for r in range(most // by * by, 0, -by) if r * row % limits.uniform_align == 0 or r == by)
 
@@ -120,7 +120,7 @@ def ready(
 ) -> list[dict[str, Any]]:
     """The dispatches that normalise and round rows before a linear: a window each, or all from storage."""
     profile = limits.profile
-    windows = profile.images and not image
+    windows = profile.images and not image and 4 * k <= limits.max_uniform
     held = few(m, k, limits) if windows else m
     if windows and pairs and pairs_take(2, k, limits):  # whole windows of f32 rows in one of pairs
         held = max(n for n in range(1, held + 1) if few(m, k, limits, 2) % n == 0)
@@ -151,19 +151,23 @@ def expected(
     gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
-    roomy = profile.shuffle or gpu or k <= 8192
+    long = not gpu and 4 * k > limits.max_uniform  # x is bound whole
+    roomy = gpu or (not long and (profile.shuffle or k <= 8192))
     fresh = "round" in forms and m == 1 and roomy  # the linear rounds its row
     packed = "round" in forms and not fresh and not gpu
     in_bytes = "round" in forms and gpu and limits.dot4
-    copied = "round" not in forms and image_takes(m, k, limits) and m > few(m, k, limits)
+    normed = "norm" in forms and long  # by a dispatch, from storage
+    copied = "round" not in forms and not normed and image_takes(m, k, limits) and m > few(m, k, limits)
     pairs = packed and pairs_take(m, k, limits) and m > few(m, k, limits, 2)  # rounded, and copied
-    image = copied or pairs or ("round" not in forms and "norm" in forms and m > 4 and image_takes(m, k, limits))
+    image = copied or pairs
+    image = image or ("round" not in forms and "norm" in forms and not long and m > 4 and image_takes(m, k, limits))
     size = 2 if packed else 4  # bytes of an element
     held, rows = m, few_of(m, m + 8, limits)
-    if not gpu and not image:
+    whole = long and not image and not packed
+    if not gpu and not image and not whole:
         held = few(m, k, limits, size)
         rows = few_of(min(m, held), held, limits)
-    folded = "norm" in forms and not packed and (m == 1 or (profile.shuffle and not image))
+    folded = "norm" in forms and not packed and not long and (m == 1 or (profile.shuffle and not image))
     count = sum(strips)
     near = side(count, k, group, lanes, limits)
     each = 3 if near == 3 and rows in (range(7) if profile.rows == 8 else (1,)) else 2  # strips of a workgroup
@@ -193,7 +197,7 @@ def expected(
     else:
         consts |= {"ROWS": rows, "STRIPS": each}
         factors = {} if pairs else {"FACTORS": int("norm" in forms and image)}
-        consts |= {"STAGED_ROWS": 64, **factors} if image else {} if fresh else {"WINDOW": held}
+        consts |= {"STAGED_ROWS": 64, **factors} if image else {} if fresh else {"WINDOW": 0 if whole else held}
         consts |= {} if packed else {"NORM": int(folded)}
         kernel = ("linear_dq8ca_strips" if packed else "linear_q4gsw_strips") + "_subgroup" * profile.shuffle
         kernel = f"linear_{'dq8ca' if pairs else 'q4gsw'}_rows" if image else kernel
@@ -210,7 +214,7 @@ def expected(
         from_x = {} if copied else {"at": (0, few(m, k, limits) * k * 4)}
         params = {"rows": m, "eps": eps}
         found = [{"kernel": "norm_rows", "params": params, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
-    elif ("round" in forms and not fresh) or ("norm" in forms and m > 1 and not folded):
+    elif ("round" in forms and not fresh) or ("norm" in forms and not folded and (m > 1 or long)):
         of = {"norm": "norm" in forms, "rounded": "round" in forms, "in_bytes": in_bytes, "image": pairs}
         found = ready(m, k, limits, eps=eps, pairs=packed, **of)
     for first in range(0, m, held):
@@ -226,7 +230,7 @@ def expected(
             "eps": eps,
         }
         grid = (up(live, rows), *spread(up(count * lanes, quads), limits))
-        at = {} if image or gpu else {"at": (first * k * size, held * k * size)}
+        at = {} if image or gpu or whole else {"at": (first * k * size, held * k * size)}
         found.append({"kernel": kernel, "params": params, "grid": grid, "consts": consts, **at, **stage})
     return found
 

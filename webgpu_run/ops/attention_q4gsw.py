@@ -211,7 +211,7 @@ def _project(a: Args, limits: Limits) -> list[Step]:
     dim, kv = a["kc"][3], a["kc"][2]
     consts |= {"HEADS": linear.widths[0] // dim, "KV_HEADS": kv, "D": dim, "TABLE": a["cos"][1]}
     consts |= {"HALVES": int(a.attrs["halves"]), "BIAS": int(linear.bias)}
-    window = consts.get("WINDOW", m)
+    window = consts.get("WINDOW") or m
     steps = list(rows_from.steps)
     for first in range(0, m, window):
         live = min(window, m - first)

@@ -22,7 +22,7 @@ class Form(enum.Enum):
     """In what form a kernel reads its activations."""
 
     STORAGE = enum.auto()  # f32 rows in a storage buffer, all of them in one dispatch: the form of GPUs
-    UNIFORM = enum.auto()  # f32 rows in a window of a uniform buffer
+    UNIFORM = enum.auto()  # f32 rows in a window of a uniform buffer, or in storage if a row is larger than a uniform
     TEXTURE = enum.auto()  # f32 rows in a texture, all of them in one dispatch
     ROUNDED_IN_KERNEL = enum.auto()  # one f32 row, which the kernel itself rounds to 8 bits
     PACKED = enum.auto()  # a window of rows that an earlier dispatch rounded to 8 bits and packed in pairs
@@ -57,6 +57,7 @@ class ActivationSource:
     x: str = "x"  # bound as activations
     norm: str = ""  # bound as the norm's weight; empty if the kernel does not normalise
     has_factors: bool = False  # the kernel multiplies the sums of each row by its factor of the norm
+    is_whole: bool = False  # rows are larger than a uniform, so x is bound as a whole, as storage
     steps: tuple[Step, ...] = ()  # dispatches before the kernel
     stage: Stage | None = None  # copy into a texture before the kernel
 
@@ -79,7 +80,12 @@ class ActivationSource:
     def window(self, first: int, rows: int, k: int) -> tuple[tuple[str, Window], ...]:
         """The part of the activations that a dispatch binds; textures and storage buffers are bound as a whole."""
         part = Window(first * k * self.itemsize, rows * k * self.itemsize)
-        return () if self.in_storage or self.in_texture else ((self.x, part),)
+        return () if self.in_storage or self.in_texture or self.is_whole else ((self.x, part),)
+
+
+def is_long(k: int, limits: Limits, itemsize: int = 4) -> bool:
+    """Whether a row of k elements is larger than a uniform."""
+    return k * itemsize > limits.max_uniform
 
 
 def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
@@ -93,19 +99,19 @@ def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
 
 
 def bound_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4) -> int:
-    """Rows in the window of a dispatch over m rows.
+    """Rows in the window of a dispatch over m rows, 0 if a row is larger than a uniform.
 
     Where many rows go through a texture, the buffers of a graph that was built for many rows have room for a window of
     few rows past their end, and for no larger one.
     """
     if m == 1:
-        return 1
+        return int(not is_long(k, limits, itemsize))
     return _few_rows(k, limits, itemsize) if _can_stage(k, limits, itemsize) else window_rows(k, limits, itemsize)
 
 
 def padded_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4) -> int:
     """Rows that the windows over m rows cover."""
-    return align(m, bound_rows(m, k, limits, itemsize=itemsize))
+    return align(m, bound_rows(m, k, limits, itemsize=itemsize) or 1)
 
 
 def _can_stage(k: int, limits: Limits, itemsize: int = 4) -> bool:
@@ -139,9 +145,9 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
         in_bytes = rounded and limits.dot4
         ready = {"normed": Resource(m * k * (1 if in_bytes else 4))} if m > 1 and (rounded or norm) else {}
         return ready | ({"sizes": Resource(m * (8 if in_bytes else 4))} if m > 1 and rounded else {})
-    if k * 4 > limits.max_uniform:  # the kernel for such rows reads them where they are
+    if is_long(k, limits, 2):  # the kernel for such rows reads them where they are
         return {}
-    if limits.profile.shuffle and not rounded:
+    if limits.profile.shuffle and not rounded and not (norm and is_long(k, limits)):
         if m == 1 or not _can_stage(k, limits):
             return {}
         layers = min(ceil_div(m, STAGED_ROWS), limits.max_layers)
@@ -180,13 +186,13 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     once, into scratch, because every strip would have to repeat the work. On software adapters with subgroups the
     sums of a row are the same to the bit, however many rows there are.
     """
-    k, norm, rounded = linear.k, linear.norm, linear.rounded
+    k, norm, rounded, long = linear.k, linear.norm, linear.rounded, is_long(linear.k, limits)
     if from_storage(limits):
         if m > 1 and (rounded or norm):
             form = Form.BYTES if rounded and limits.dot4 else Form.STORAGE
             return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
         return ActivationSource(Form.STORAGE, norm="norm" if norm else "")
-    if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded:
+    if m > 1 and _can_stage(k, limits) and _fit_texture(m, limits) and not rounded and not (norm and long):
         many = m > _few_rows(k, limits)
         if norm and (many or m > NORM_ROWS):
             stage = Stage("normed", "ready", m, k // 4) if many else None
@@ -198,12 +204,13 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
         form, stage = Form.PACKED_TEXTURE, Stage("normed", "pairs", m, _pitch(k) // 8)
         return ActivationSource(form, "pairs", steps=tuple(_ready_steps(linear, m, form, limits)), stage=stage)
     rounds = m == 1 and (limits.profile.shuffle or k <= _STAGED_INPUTS)
-    in_kernel = rounds if rounded else m == 1 or limits.profile.shuffle
-    if (rounded or (norm and m > 1)) and not in_kernel:
+    in_kernel = not long and (rounds if rounded else m == 1 or limits.profile.shuffle)
+    if (rounded or norm) and not in_kernel:
         form = Form.PACKED if rounded else Form.UNIFORM
-        return ActivationSource(form, "normed", steps=tuple(_ready_steps(linear, m, form, limits)))
+        steps = tuple(_ready_steps(linear, m, form, limits))
+        return ActivationSource(form, "normed", is_whole=long and not rounded, steps=steps)
     form = Form.ROUNDED_IN_KERNEL if rounded else Form.UNIFORM
-    return ActivationSource(form, norm="norm" if norm else "")
+    return ActivationSource(form, norm="norm" if norm else "", is_whole=long)
 
 
 def _norm_step(linear: Linear, m: int, limits: Limits, *, many: bool) -> Step:
@@ -228,7 +235,7 @@ def _ready_steps(linear: Linear, m: int, form: Form, limits: Limits) -> Iterator
     """
     k, profile = linear.k, limits.profile
     in_texture = form is Form.PACKED_TEXTURE
-    uniform = profile.images and not in_texture
+    uniform = profile.images and not in_texture and not is_long(k, limits)
     window = m
     if uniform:
         most = bound_rows(m, k, limits, itemsize=_ITEM_BYTES.get(form, 4))

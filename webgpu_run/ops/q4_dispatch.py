@@ -73,7 +73,7 @@ def strip_consts(linear: Linear, m: int, rows_from: ActivationSource, limits: Li
     """The compile-time constants of q4_strips.wgsl."""
     k, where = linear.k, layout_of(linear, limits)
     form, window = rows_from.form, bound_rows(m, k, limits, itemsize=rows_from.itemsize)
-    rows = rows_per_workgroup(m, None if rows_from.in_texture else window, limits)
+    rows = rows_per_workgroup(m, None if rows_from.in_texture or rows_from.is_whole else window, limits)
     return {
         **where.consts(),
         "ROWS": rows,
@@ -98,7 +98,7 @@ def linear_steps(linear: Linear, m: int, limits: Limits) -> tuple[Step, ...]:
         kernels = KERNELS[rows_from.form]
         kernel = kernels.linear_subgroup if limits.profile.shuffle else kernels.linear
         consts = strip_consts(linear, m, rows_from, limits)
-        window, rows, quads = consts.get("WINDOW", m), consts["ROWS"], consts["STRIPS"] * where.lanes
+        window, rows, quads = consts.get("WINDOW") or m, consts["ROWS"], consts["STRIPS"] * where.lanes
     elif uses_tiles(m, limits):
         kernel = "linear_dq8ca_tiled" if in_bytes else "linear_q4gsw_tiled"
         consts = tile_consts(m, where) | ({} if in_bytes else {"SIZES": int(linear.rounded)})

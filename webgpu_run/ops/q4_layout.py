@@ -120,10 +120,10 @@ def layout(k: int, group: int, widths: Sequence[int], limits: Limits) -> Layout:
 
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     """Whether weights can be stored as strips: whole blocks, a texture that is tall enough, and on software adapters a
-    row of x in a uniform."""
+    rounded row of x, with two bytes per element, in a uniform."""
     if k % BLOCK or group % BLOCK or k % group:
         return False
-    if limits.profile.splits == 1 and (k * 4 > limits.max_uniform or k * 4 % limits.uniform_align):
+    if limits.profile.splits == 1 and (k * 2 > limits.max_uniform or k * 4 % limits.uniform_align):
         return False
     if (1 + group // 8) * lanes_of(widths, limits) > limits.max_texture:
         return False

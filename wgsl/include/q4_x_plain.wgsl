@@ -1,8 +1,9 @@
 // Activations in a uniform window; every lane reads all 32 x of a block itself.
 // include: q4_float
 // include: norm_factor
-const WINDOW: u32 = 4;  // plan: rows in the window
-@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+const WINDOW: u32 = 4;  // plan: rows in the window, 0 if a row is larger than a uniform and x is read from storage
+@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;  // if WINDOW
+// if WINDOW == 0: @group(0) @binding(3) var<storage, read> t_x: array<vec4<f32>>;
 
 fn norm(at: u32, c: u32) -> vec4<f32> {
   var w = vec4(1.0);

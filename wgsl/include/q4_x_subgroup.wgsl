@@ -1,7 +1,8 @@
 // Activations in a uniform window.
 // include: q4_lanes
 // include: norm_factor
-const WINDOW: u32 = 4;  // plan: rows in the window
-@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;
+const WINDOW: u32 = 4;  // plan: rows in the window, 0 if a row is larger than a uniform and x is read from storage
+@group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;  // if WINDOW
+// if WINDOW == 0: @group(0) @binding(3) var<storage, read> t_x: array<vec4<f32>>;
 
 fn four(row: u32, i: u32) -> vec4<f32> { return t_x[row * (K / 4) + i]; }
