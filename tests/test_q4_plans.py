@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from webgpu_run.debug.kernels import PROFILES
-from webgpu_run.ops.limits import GPU, SHORT, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits, Profile
 from webgpu_run.ops.q4_activations import Linear
 from webgpu_run.ops.q4_dispatch import linear_steps
 from webgpu_run.ops.q4_layout import fits
@@ -18,6 +18,7 @@ from helpers import fields_q4
 LIMITS = {
     "software": Limits(software=True, subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE),
     "short": Limits(software=True, subgroups=True, uniform_align=256, max_texture=8192, profile=SHORT),
+    "plain": Limits(software=True, profile=PLAIN),
     "gpu": Limits(profile=GPU),
     "small": Limits(profile=GPU, max_workgroups=13, max_invocations=64, max_workgroup_bytes=8192, max_texture=512),
 }
@@ -32,7 +33,7 @@ FORMS = [
 
 @pytest.mark.parametrize("kind", LIMITS)
 @pytest.mark.parametrize(("form", "widths"), FORMS)
-@pytest.mark.parametrize(("k", "group"), [(64, 32), (576, 32), (1536, 64)])
+@pytest.mark.parametrize(("k", "group"), [(64, 32), (576, 32), (1536, 64), (18944, 128)])
 @pytest.mark.parametrize("m", [1, 2, 3, 9, 17, 64, 131])
 def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: str, kind: str) -> None:
     eps = 0.25 if "norm" in form else 0.0
@@ -51,6 +52,18 @@ def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: 
     steps = linear_steps(linear, m, LIMITS[kind])
     want = fields_q4.expected(m, k, group, widths, LIMITS[kind], form.split("+"), eps)
     assert [fields_q4.seen(step) for step in steps] == want
+
+
+@pytest.mark.parametrize("profile", [SOFTWARE, SHORT, PLAIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("align", [32, 64, 256])
+def test_windows_begin_where_a_uniform_may(align: int, profile: Profile) -> None:
+    limits = Limits(software=True, subgroups=profile.shuffle, uniform_align=align, profile=profile)
+    ks = [k for k in range(32, 34_000, 32 * 37) if fits(k, 32, (48,), limits)]
+    assert len(ks) > 3
+    assert ks[-1] * 4 > limits.max_uniform
+    for k, m, norm, rounded in itertools.product(ks, (1, 2, 5, 17), (False, True), (False, True)):
+        for step in linear_steps(Linear(k, 32, (48,), norm=norm, rounded=rounded), m, limits):
+            assert all(w.offset % align == 0 and w.nbytes <= limits.max_uniform for _, w in step.windows), (k, m, step)
 
 
 GPUS = [name for name in PROFILES if name.startswith("gpu")]

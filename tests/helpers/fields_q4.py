@@ -46,7 +46,8 @@ def parts(k: int, group: int, lanes: int, limits: Limits) -> int:
 
 def packable(k: int, group: int, limits: Limits) -> bool:
     """Whether a weight is stored in strips: blocks of 32 and, off GPUs, pairs of x that are a uniform of their own."""
-    if limits.profile.splits == 1 and (2 * k > limits.max_uniform or 4 * k % limits.uniform_align):
+    size = 2 if 4 * k > limits.max_uniform else 4
+    if limits.profile.splits == 1 and (size * k > limits.max_uniform or size * k % limits.uniform_align):
         return False
     return k % 32 == 0 == group % 32
 

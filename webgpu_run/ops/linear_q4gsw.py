@@ -86,7 +86,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
         _case(3, 128, 64, 64, 1),
         _case(2, 8192, 40, 64, 1),
         _case(7, 24, 10, 8, 1, 4),
-        _case(6, 16448, 12, 32, 1, 3),  # a row is larger than a uniform
+        _case(6, 16512, 12, 32, 1, 3),  # a row is larger than a uniform
     ),
 )
 def linear_q4gsw(a: Args, limits: Limits) -> Plan:

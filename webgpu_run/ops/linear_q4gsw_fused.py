@@ -131,9 +131,9 @@ _CASES = {
         _case(1, 8256, (12,), rounded=True, res=True),  # more than a workgroup's memory has room for
         _case(1, 8704, (12,), norm=True),  # on GPUs more invocations than usual divide the blocks evenly
         # a row is larger than a uniform
-        _case(5, 16448, (12,), 1, 2, res=True),
-        _case(5, 16448, (12,), 1, 2, norm=True),
-        _case(5, 16448, (12,), 1, 2, norm=True, rounded=True),
+        _case(5, 16512, (12,), 1, 2, res=True),
+        _case(5, 16512, (12,), 1, 2, norm=True),
+        _case(5, 16512, (12,), 1, 2, norm=True, rounded=True),
     ),
     2: (_case(6, 64, (36, 20), 1, 4),),
     3: (

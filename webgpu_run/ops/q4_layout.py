@@ -123,7 +123,8 @@ def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     rounded row of x, with two bytes per element, in a uniform."""
     if k % BLOCK or group % BLOCK or k % group:
         return False
-    if limits.profile.splits == 1 and (k * 2 > limits.max_uniform or k * 4 % limits.uniform_align):
+    row = k * 4 if k * 4 <= limits.max_uniform else k * 2  # bytes in a window; a long row is bound whole as f32
+    if limits.profile.splits == 1 and (row > limits.max_uniform or row % limits.uniform_align):
         return False
     if (1 + group // 8) * lanes_of(widths, limits) > limits.max_texture:
         return False
