@@ -28,7 +28,7 @@ from webgpu_run.llm.sampling import Sampler
 from webgpu_run.ops.choice import GREEDY
 from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
 from webgpu_run.ops.pick_rows import rows_of_words
-from webgpu_run.runtime.batch import Batch, Row, StartedCall
+from webgpu_run.runtime.batch import Batch, Row
 from webgpu_run.runtime.model import Model
 from webgpu_run.shapes import Array
 
@@ -301,8 +301,8 @@ def test_replies_are_those_of_single_runs(count: int, parallel: int, llm: LLM) -
 
 
 def test_a_shared_beginning_is_run_once(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts, start = list[int](), Batch.start
-    monkeypatch.setattr(Batch, "start", lambda self, rows: counts.append(len(rows)) or start(self, rows))
+    counts, run = list[int](), Batch.run
+    monkeypatch.setattr(Batch, "run", lambda self, rows: counts.append(len(rows)) or run(self, rows))
     begin = [7 + i % 90 for i in range(48)]
     rows = [{"ids": [*begin, i, i], "max_new_tokens": 1} for i in range(6)]
     many = list(llm.generate_many(rows, parallel=3))
@@ -311,14 +311,11 @@ def test_a_shared_beginning_is_run_once(llm: LLM, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_step_is_run_beyond_the_length_of_a_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, start = list[int](), Batch.start
-
-    def counted(self: Batch, rows: Sequence[Row], words: Sequence[Sequence[Array]] | None = None) -> Any:
-        steps.extend([len(words)] if words else [])
-        return start(self, rows, words)
-
+    steps, decode = list[int](), Batch.decode
     monkeypatch.setattr(Batch, "together", lambda self, left: min(left, 4))
-    monkeypatch.setattr(Batch, "start", counted)
+    monkeypatch.setattr(
+        Batch, "decode", lambda self, rows, words: steps.append(len(words)) or decode(self, rows, words)
+    )
     rows = [{"ids": [5 + i], "max_new_tokens": n} for i, n in enumerate((7, 12, 3))]
     many = list(llm.generate_many(rows, parallel=3, ignore_eos=True))
     assert [len(c.ids) for c in many] == [7, 12, 3]
@@ -329,31 +326,30 @@ def test_no_step_is_run_beyond_the_length_of_a_reply(llm: LLM, monkeypatch: pyte
 
 
 def test_a_nan_ends_one_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, finish, called = Batch.start, Batch.finish, list[Sequence[Row]]()
+    run = Batch.run
 
-    def broken(self: Batch, started: StartedCall) -> Any:
-        (ids,), *rest = finish(self, started)
-        wanted = [row for row in called[-1] if row.words is not None]
-        return [[2**31 - 1 if row.token == 77 else i for row, i in zip(wanted, ids, strict=True)]], *rest
+    def broken(self: Batch, rows: Sequence[Row]) -> Any:
+        ids, *rest = run(self, rows)
+        wanted = [row for row in rows if row.words is not None]
+        return [2**31 - 1 if row.token == 77 else i for row, i in zip(wanted, ids, strict=True)], *rest
 
-    monkeypatch.setattr(Batch, "start", lambda self, rows, *words: called.append(rows) or start(self, rows, *words))
-    monkeypatch.setattr(Batch, "finish", broken)
+    monkeypatch.setattr(Batch, "run", broken)
     done = list(llm.generate_many([[77], [78], [79]], max_new_tokens=2, parallel=2, ignore_eos=True))
     assert [c.error for c in done] == ["the logits are not finite", "", ""]
 
 
 def test_a_nan_in_the_middle_of_a_submission_ends_one_reply(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    finish = Batch.finish
+    decode = Batch.decode
     want = list(llm.generate_many([[77], [78]], max_new_tokens=12, parallel=2, ignore_eos=True))
 
-    def broken(self: Batch, started: StartedCall) -> Any:
-        ids, *rest = finish(self, started)
-        for step in ids[2:] if started.count == 2 else []:
+    def broken(self: Batch, rows: Sequence[Row], words: Sequence[Sequence[Array]]) -> Any:
+        ids, stats = decode(self, rows, words)
+        for step in ids[2:] if len(rows) == 2 else []:
             step[0] = 2**31 - 1
-        return ids, *rest
+        return ids, stats
 
     monkeypatch.setattr(Batch, "together", lambda self, left: min(left, 4))
-    monkeypatch.setattr(Batch, "finish", broken)
+    monkeypatch.setattr(Batch, "decode", broken)
     done = list(llm.generate_many([[77], [78]], max_new_tokens=12, parallel=2, ignore_eos=True))
     assert done[0].error == "the logits are not finite"
     assert (done[1].error, done[1].ids) == ("", want[1].ids)
@@ -372,15 +368,17 @@ def test_auto_takes_what_memory_has_room_for(llm: LLM, monkeypatch: pytest.Monke
 
 
 def test_auto_measures(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, start = [0], Batch.start
+    batch = llm.batch(8)
+    clock = [0]
+    run = Batch.run
 
     def timed(self: Batch, rows: Sequence[Row]) -> Any:
         clock[0] += {8: 900, 4: 300, 2: 200}[len(rows)]
-        return start(self, rows)
+        return run(self, rows)
 
-    monkeypatch.setattr(Batch, "start", timed)
+    monkeypatch.setattr(Batch, "run", timed)
     monkeypatch.setattr(scheduler.time, "perf_counter_ns", lambda: clock[0])
-    assert scheduler.measured(llm.batches(8), 8) == 4
+    assert scheduler.measured(batch, 8) == 4
 
 
 def test_the_command(llm: LLM, tmp_path: Path) -> None:

@@ -117,6 +117,13 @@ def test_one_row_and_eight_decide_on_software(times: list[list[float]], best: st
     assert tune.decide(software(device), rounds(dict(zip(names, times, strict=True)))) == best
 
 
+def test_gpu_kernels_on_a_software_adapter_without_subgroups(device: Device) -> None:
+    """No cache in a texture is lost there, so clearly faster is enough."""
+    plain = with_limits(device, software=True, profile=PLAIN)
+    assert tune.decide(plain, rounds({"software-plain": [2.0], "gpu": [1.7]})) == "gpu"
+    assert tune.decide(plain, rounds({"software-plain": [2.0], "gpu": [1.9]})) == "software-plain"
+
+
 def gpu(device: Device, **limits: Any) -> Device:
     made = with_limits(device, software=False, profile=GPU, max_invocations=256, **limits)
     made.timestamps = True

@@ -8,18 +8,16 @@ slower.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..gpu.callstats import CallStats
-from ..llm.batch import shares
 from ..llm.session import Interface
 from ..ops.choice import GREEDY
-from ..runtime.batch import Batch, StartedCall, nbytes_of, open_batches
+from ..runtime.batch import Batch
 from ..runtime.batch import Row as BatchRow
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
@@ -28,20 +26,8 @@ from .energy import Meter, used
 from .samples import Measured, OpTime, Sample
 from .trials import LengthLimits, Trial
 
-Works = list[tuple[int, int]]  # bytes and operations of each dispatch
-
 TIMED_STEPS = 4  # decode steps per round that are also timed on the GPU
 SETTLE = 2  # decode steps that bring the model back to the shapes of decode
-
-
-@dataclass(slots=True)
-class _Sequences:
-    """The sequences of one batch, and its submission that is under way."""
-
-    batch: Batch
-    tokens: list[int]  # the next of each sequence
-    done: int = 0
-    started: StartedCall | None = None
 
 
 class Bench:
@@ -65,8 +51,9 @@ class Bench:
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
         self._decoder = Decoder(model)
-        self._batches = open_batches(model, sequences) if sequences > 1 else ()
-        self.batch_bytes = nbytes_of(self._batches) if self._batches else 0
+        before = model.device.allocated
+        self._batch = Batch(model, sequences) if sequences > 1 else None
+        self.batch_bytes = model.device.allocated - before
 
     def run_round(self, measured: Measured, warmup: int) -> None:
         """Add one round to a trial: warm-up, a sample, and in some rounds GPU times."""
@@ -175,47 +162,30 @@ class Bench:
         self._filled = max(self._filled, position + trial.tokens)
         return Sample.of(wall, stats, shares or [ns for ns, _ in deliveries], deliveries)
 
-    def _lanes(self, trial: Trial, position: int) -> list[_Sequences]:
-        """The sequences of a trial, shared by the batches. A token follows from the number of its sequence."""
-        tokens, counts = self._ids(position, position + trial.batch), shares(trial.batch, len(self._batches))
-        firsts = itertools.accumulate(counts, initial=0)
-        return [
-            _Sequences(batch, tokens[first : first + n])
-            for batch, first, n in zip(self._batches, firsts, counts, strict=False)
-            if n
-        ]
-
     def _decode_batch(self, trial: Trial) -> Sample:
-        """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed.
-
-        Each batch has one submission under way. Tokens are delivered to the sequences of a batch at the same time.
-        """
+        """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed."""
+        assert self._batch
         stats, deliveries = list[CallStats](), list[tuple[int, int]]()
-        lanes, start = self._lanes(trial, trial.depth), time.perf_counter_ns()
+        tokens, done, start = self._ids(trial.depth, trial.depth + trial.batch), 0, time.perf_counter_ns()
         last = start
-        while any(lane.done < trial.tokens for lane in lanes):
-            for lane in lanes:
-                if lane.started:
-                    (*_, lane.tokens), _, of_call = lane.batch.finish(lane.started)
-                    now = time.perf_counter_ns()
-                    stats.append(of_call)
-                    if lane is lanes[0]:
-                        deliveries.append((now - last, lane.started.steps))
-                        last = now
-                    lane.done += lane.started.steps
-                    lane.started = None
-                if lane.done < trial.tokens:
-                    rows = [BatchRow(token, k, trial.depth + lane.done) for k, token in enumerate(lane.tokens)]
-                    count = lane.batch.together(trial.tokens - lane.done)
-                    lane.started = lane.batch.start(rows, [[GREEDY] * len(rows)] * count)
-        of_tokens = [ns // count for ns, count in deliveries for _ in range(count)]
-        return Sample.of(time.perf_counter_ns() - start, stats, of_tokens, deliveries)
+        while done < trial.tokens:
+            rows = [BatchRow(token, k, trial.depth + done) for k, token in enumerate(tokens)]
+            count = self._batch.together(trial.tokens - done)
+            (*_, tokens), of_call = self._batch.decode(rows, [[GREEDY] * trial.batch] * count)
+            now = time.perf_counter_ns()
+            stats.append(of_call)
+            deliveries.append((now - last, count))
+            done, last = done + count, now
+        shares = [ns // count for ns, count in deliveries for _ in range(count)]
+        return Sample.of(last - start, stats, shares, deliveries)
 
-    def _timed_batch(self, trial: Trial, position: int) -> Iterator[tuple[CallStats, Works]]:
-        """One step of each batch with timestamps, and the work of its dispatches."""
-        for lane in self._lanes(trial, position):
-            rows = [BatchRow(token, k, position, words=GREEDY) for k, token in enumerate(lane.tokens)]
-            yield lane.batch.run(rows, timed=True)[2], lane.batch.works()
+    def _timed_batch(self, trial: Trial, position: int) -> tuple[CallStats, list[tuple[int, int]]]:
+        """One step of a batch with timestamps, and the work of its dispatches."""
+        assert self._batch
+        tokens = self._ids(position, position + trial.batch)
+        rows = [BatchRow(token, k, position, words=GREEDY) for k, token in enumerate(tokens)]
+        stats = self._batch.run(rows, timed=True)[2]
+        return stats, [c.step.work for c in self._batch.executor.commands()]
 
     def _logits(self, ids: Sequence[int], position: int, *, timed: bool = False) -> Array:
         """The logits of the last token."""
@@ -236,24 +206,22 @@ class Bench:
             self._logits(ids, position, timed=True)
         return self.model.stats
 
-    def _timed_calls(self, trial: Trial, step: int) -> Iterator[tuple[CallStats, Works]]:
-        """The calls of a prefill, or of this step of a decode, with timestamps, and the work of their dispatches."""
-        at = trial.depth + step
-        if trial.batch > 1:
-            yield from self._timed_batch(trial, at)
-            return
-        for ids, position in [(self._ids(at, at + 1), at)] if trial.decode else self._calls(trial.tokens, trial.depth):
-            stats = self._call(ids, position)
-            yield stats, [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
-
     def _timed(self, measured: Measured) -> None:
         """Measure GPU time by op, and add up the work that the dispatches declare."""
         trial, stamps = measured.trial, self.model.device.timestamps
         for i in range(min(trial.tokens, TIMED_STEPS) if trial.decode and stamps else 1):
-            gpu_ns, works, working_set, calls = 0, Works(), 0, 0
+            if trial.decode:
+                calls = [(self._ids(trial.depth + i, trial.depth + i + 1), trial.depth + i)]
+            else:
+                calls = list(self._calls(trial.tokens, trial.depth))
+            gpu_ns, works, working_set = 0, list[tuple[int, int]](), 0
             ops: dict[tuple[str, str, str], OpTime] = {}
-            for stats, of_call in self._timed_calls(trial, i):
-                calls += 1
+            for ids, at in calls:
+                if trial.batch > 1:
+                    stats, of_call = self._timed_batch(trial, at)
+                else:
+                    stats = self._call(ids, at)
+                    of_call = [c.step.work for runner in self.model.runners for c in runner.executor.commands()]
                 gpu_ns += stats.gpu_ns
                 working_set = max(working_set, sum(nbytes for nbytes, _ in of_call))
                 works += of_call
@@ -268,4 +236,4 @@ class Bench:
                 measured.gpu_ns.append(gpu_ns)
                 measured.ops.append(list(ops.values()))
             measured.works, measured.working_set = works, working_set
-            measured.dispatches, measured.calls = len(works), calls
+            measured.dispatches, measured.calls = len(works), len(calls)

@@ -50,11 +50,6 @@ class Adapter:
     def software(self) -> bool:
         return self.kind == "CPU"
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What is the same for this adapter in every list."""
-        return self.name, self.backend, self.driver
-
 
 def list_adapters(*, gl: bool = True) -> list[Adapter]:
     """All adapters, best first: GPUs before software adapters, and every backend before OpenGL.

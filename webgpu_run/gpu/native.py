@@ -10,14 +10,13 @@ Ctrl-C interrupts.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import queue
 import re
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import DeviceError
@@ -47,26 +46,6 @@ def ensure_instance(*, gl: bool) -> None:
     if _helpers._the_instance is None or gl:
         _helpers._the_instance = None
         extras.set_instance_extras(backends=["All" if gl else "Primary"])
-
-
-_instances: list[Any] = []  # those of `other_instance`, which live as long as the process
-
-
-@contextlib.contextmanager
-def other_instance() -> Iterator[None]:
-    """Adapters that are listed in this block belong to an instance of their own.
-
-    Mesa's software driver runs one dispatch at a time for each instance.
-    """
-    from wgpu.backends.wgpu_native import _helpers, extras
-
-    first, _helpers._the_instance = _helpers._the_instance, None
-    try:
-        extras.set_instance_extras(backends=["Primary"])
-        yield
-        _instances.append(_helpers._the_instance)
-    finally:
-        _helpers._the_instance = first
 
 
 @functools.cache

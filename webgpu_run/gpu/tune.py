@@ -142,7 +142,8 @@ def _row_counts(device: Device) -> tuple[int, ...]:
 def decide(device: Device, times: Times) -> str | None:
     """The profile that each class of shapes agrees to, from the times of all candidates."""
     if device.limits.software:
-        return _decide_software(times)
+        loses_caches = SHORT in candidates(device)  # with another kind of kernels
+        return _decide_software(times, _FAR if loses_caches else _CLEARLY)
     best = choose(times)
     known = profiles(device)
     if best is None or not device.timestamps:
@@ -157,9 +158,9 @@ def decide(device: Device, times: Times) -> str | None:
     return next(fits, best)
 
 
-def _decide_software(times: Times) -> str | None:
-    """One row decides whether lanes exchange activations in subgroups, eight rows on the length of the code."""
-    best = choose({name: t[:1] for name, t in times.items()}, _FAR)
+def _decide_software(times: Times, least: float) -> str | None:
+    """One row decides between the kinds of kernels, eight rows on the length of the code."""
+    best = choose({name: t[:1] for name, t in times.items()}, least)
     rest = {name: t[1:] for name, t in times.items() if t[1:]}
     return choose(rest, _NOTICEABLY) or best if rest and best != PLAIN.name else best
 
@@ -306,7 +307,7 @@ def cache_file() -> Path | None:
 
 def key_of(adapter: Adapter) -> str:
     """The key of a choice: adapter, driver, version and kernels."""
-    return " | ".join((*adapter.key, __version__, _kernels_hash()))
+    return " | ".join((adapter.name, adapter.backend, adapter.driver, __version__, _kernels_hash()))
 
 
 def remembered(adapter: Adapter) -> str | None:

@@ -11,9 +11,10 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 from ..errors import RunError, ShapeError, UnsupportedError
+from ..gpu.callstats import CallStats
 from ..graph.host_memory import available
 from ..ops.choice import GREEDY
-from ..runtime.batch import Batch, Row, StartedCall
+from ..runtime.batch import Batch, Row
 from ..shapes import Array
 from .language_model import LLM
 from .many import LEAST_SHARED, Completion, Job
@@ -84,113 +85,89 @@ class _Sequence:
         return Completion(self.job.id, text, ids, self.reason, len(self.prompt), *times, seed)
 
 
-class _Lane:
-    """One of the batches of a run: its free caches, its texts, and the call that is under way."""
-
-    def __init__(self, batch: Batch, most: int) -> None:
-        self.batch, self.most = batch, most
-        self.free = list(reversed(range(batch.sequences)))
-        self.texts: list[_Sequence] = []
-        self.beginnings: dict[tuple[int, ...], _Beginning] = {}
-        self.rows: list[tuple[_Sequence | None, Row]] = []
-        self.started: StartedCall | None = None
-
-
 class BatchRun:
-    """Runs jobs through batches, at most `parallel` at a time.
+    """Runs jobs through a batch, at most `parallel` at a time."""
 
-    Each batch has one call under way. While the host reads the result of one and prepares its next call, the devices of
-    the others compute.
-    """
-
-    def __init__(self, llm: LLM, batches: Sequence[Batch], jobs: Sequence[Job], parallel: int) -> None:
-        self.llm, self.parallel = llm, parallel
-        self.capacity = min(llm.session.capacity, batches[0].context)
+    def __init__(self, llm: LLM, batch: Batch, jobs: Sequence[Job], parallel: int) -> None:
+        self.llm, self.batch, self.parallel = llm, batch, parallel
+        self.capacity = min(llm.session.capacity, batch.context)
         self._waiting = deque(jobs)
         self._users = Counter(beginning_of(job) for job in jobs)
-        self._lanes = list(map(_Lane, batches, shares(parallel, len(batches))))
+        self._beginnings: dict[tuple[int, ...], _Beginning] = {}
+        self._free = list(reversed(range(batch.sequences)))
+        self._texts: list[_Sequence] = []
 
     def completions(self) -> Iterator[tuple[int, Completion]]:
         """Index and completion of each job, as they end."""
         session = self.llm.session
-        while self._waiting or any(lane.texts for lane in self._lanes):
-            for lane in self._lanes:
-                if lane.started:
-                    with session.guard():
-                        steps, _, stats = lane.batch.finish(lane.started)
-                    wall_ns = time.perf_counter_ns() - lane.started.start_ns - stats.compile_ns
-                    yield from self._take(lane, steps, wall_ns)
-                    lane.started = None
-                yield from self._admit(lane)
-                if session.interrupted():
-                    raise Stopped
-                with session.guard():
-                    self._start(lane)
+        while self._waiting or self._texts:
+            yield from self._admit()
+            if session.interrupted():
+                raise Stopped
+            rows = self._rows()
+            if not rows:
+                continue  # every waiting job was refused
+            start = time.perf_counter_ns()
+            with session.guard():
+                steps, stats = self._run(rows)
+            wall_ns = max(0, time.perf_counter_ns() - start - stats.compile_ns)
+            wanted = [owner for owner, row in rows if owner and row.words is not None]
+            for ids in steps:
+                for text in {id(text): text for text, _ in rows if text and not text.reason}.values():
+                    if text.ids:
+                        text.decode_ns += wall_ns // len(steps)
+                    else:
+                        text.prefill_ns += wall_ns
+                for owner, token in zip(wanted, ids, strict=True):
+                    if owner in self._texts:  # else the reply ended in an earlier step
+                        yield from self._push(owner, token)
 
-    def _start(self, lane: _Lane) -> None:
-        """Start a call of one step, or of several if all rows belong to replies."""
-        lane.rows = rows = self._rows(lane)
-        if not rows:
-            return  # every waiting job was refused
+    def _run(self, rows: Sequence[tuple[_Sequence | None, Row]]) -> tuple[list[list[int]], CallStats]:
+        """Run these rows, and further steps with them if all belong to replies. Returns the ids of each step."""
         calls = [row for _, row in rows]
         texts = [text for text, _ in rows if text and text.ids]
         if len(texts) < len(rows) or any(text.sampler.recalls for text in texts):
-            lane.started = lane.batch.start(calls)
-            return
-        count = lane.batch.together(min(text.left(self.capacity) for text in texts))
-        lane.started = lane.batch.start(calls, [[text.words(k) for text in texts] for k in range(count)])
+            ids, _, stats = self.batch.run(calls)
+            return [ids], stats
+        count = self.batch.together(min(text.left(self.capacity) for text in texts))
+        return self.batch.decode(calls, [[text.words(k) for text in texts] for k in range(count)])
 
-    def _take(self, lane: _Lane, steps: Sequence[Sequence[int]], wall_ns: int) -> Iterator[tuple[int, Completion]]:
-        """Give the tokens of a call to the replies; its time is theirs."""
-        wanted = [owner for owner, row in lane.rows if owner and row.words is not None]
-        for ids in steps:
-            for text in {id(text): text for text, _ in lane.rows if text and not text.reason}.values():
-                if text.ids:
-                    text.decode_ns += max(0, wall_ns) // len(steps)
-                else:
-                    text.prefill_ns += max(0, wall_ns)
-            for owner, token in zip(wanted, ids, strict=True):
-                if owner in lane.texts:  # else the reply ended in an earlier step
-                    yield from self._push(lane, owner, token)
-
-    def _admit(self, lane: _Lane) -> Iterator[tuple[int, Completion]]:
+    def _admit(self) -> Iterator[tuple[int, Completion]]:
         """Give free caches to waiting jobs. A job with impossible options is an error, and ends at once."""
-        for ids in [ids for ids in lane.beginnings if not self._users[ids]]:
-            lane.free.append(lane.beginnings.pop(ids).slot)
-        while self._waiting and len(lane.texts) < lane.most:
+        while self._waiting and len(self._texts) < self.parallel:
             job = self._waiting[0]
             ids = beginning_of(job)
-            is_new = bool(ids) and ids not in lane.beginnings and self._users[ids] > 1
-            if len(lane.free) < 1 + is_new:
+            is_new = bool(ids) and ids not in self._beginnings and self._users[ids] > 1
+            if len(self._free) < 1 + is_new:
                 return
             self._waiting.popleft()
             try:
                 text = _Sequence(self.llm, job)
             except RunError as error:
                 self._users[ids] -= 1
+                self._release(ids)
                 yield job.index, Completion(job.id, error=str(error))
                 continue
             if is_new:
-                lane.beginnings[ids] = _Beginning(ids, lane.free.pop())
-            text.slot = lane.free.pop()
-            if ids in lane.beginnings:
-                text.beginning, text.run = lane.beginnings[ids], len(ids)
-            lane.texts.append(text)
+                self._beginnings[ids] = _Beginning(ids, self._free.pop())
+            text.slot = self._free.pop()
+            if ids in self._beginnings:
+                text.beginning, text.run = self._beginnings[ids], len(ids)
+            self._texts.append(text)
 
-    def _rows(self, lane: _Lane) -> list[tuple[_Sequence | None, Row]]:
+    def _rows(self) -> list[tuple[_Sequence | None, Row]]:
         """The rows of the next call: a token of every reply, then tokens of prompts. Beginnings belong to no text."""
-        most = lane.batch.most_rows
         rows: list[tuple[_Sequence | None, Row]] = [
             (text, self._row(text, text.ids[-1], len(text.prompt) + len(text.ids) - 1, wanted=True))
-            for text in lane.texts
+            for text in self._texts
             if text.ids
         ]
-        for text in lane.texts:
+        for text in self._texts:
             begin = text.beginning
-            while begin and begin.run < len(begin.ids) and len(rows) < most:
+            while begin and begin.run < len(begin.ids) and len(rows) < self.batch.most_rows:
                 rows.append((None, Row(begin.ids[begin.run], begin.slot, begin.run)))
                 begin.run += 1
-            while text.run < len(text.prompt) and len(rows) < most:
+            while text.run < len(text.prompt) and len(rows) < self.batch.most_rows:
                 wanted = text.run == len(text.prompt) - 1
                 rows.append((text, self._row(text, text.prompt[text.run], text.run, wanted=wanted)))
                 text.run += 1
@@ -202,22 +179,24 @@ class BatchRun:
             return Row(token, text.slot, position, words=words)
         return Row(token, text.slot, position, begin.slot, len(begin.ids), words)
 
-    def _push(self, lane: _Lane, text: _Sequence, token: int) -> Iterator[tuple[int, Completion]]:
+    def _push(self, text: _Sequence, token: int) -> Iterator[tuple[int, Completion]]:
         """Give a reply its next token. If it is the last, the cache becomes free."""
         is_finite = 0 <= token < self.llm.session.interface.vocab
         if is_finite:
             text.push(token, self.capacity)
         if text.reason or not is_finite:
-            lane.texts.remove(text)
-            lane.free.append(text.slot)
-            self._users[beginning_of(text.job)] -= 1
+            self._texts.remove(text)
+            self._free.append(text.slot)
+            ids = beginning_of(text.job)
+            self._users[ids] -= 1
+            self._release(ids)
             error = Completion(text.job.id, error="the logits are not finite")
             yield text.job.index, text.completion() if is_finite else error
 
-
-def shares(count: int, parts: int) -> list[int]:
-    """A number as so many numbers that differ by at most one."""
-    return [(count + parts - 1 - i) // parts for i in range(parts)]
+    def _release(self, ids: tuple[int, ...]) -> None:
+        """Free the cache of a beginning that no job needs any more."""
+        if not self._users[ids] and ids in self._beginnings:
+            self._free.append(self._beginnings.pop(ids).slot)
 
 
 def beginning_of(job: Job) -> tuple[int, ...]:
@@ -236,7 +215,7 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int 
     most, problem = parallel or fastest or _fitting(llm, extra), "there is no memory for a second KV cache"
     while most > 1:
         try:
-            batches = llm.batches(most, extra)
+            batch = llm.batch(most + extra)
         except UnsupportedError as error:
             return str(error)
         except ShapeError as error:  # it does not fit the adapter or its memory
@@ -244,9 +223,9 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int 
                 raise
             problem, most = str(error), most // 2
             continue
-        most = min(most, sum(batch.most_rows for batch in batches))
+        most = min(most, batch.most_rows)
         is_known = parallel or fastest or len(jobs) <= most
-        return BatchRun(llm, batches, jobs, most if is_known else measured(batches, most))
+        return BatchRun(llm, batch, jobs, most if is_known else measured(batch, most))
     return problem
 
 
@@ -260,7 +239,7 @@ def _fitting(llm: LLM, extra: int) -> int:
     return count
 
 
-def measured(batches: Sequence[Batch], most: int) -> int:
+def measured(batch: Batch, most: int) -> int:
     """How many sequences at a time give most tokens per second: the fastest of `most` and its halves.
 
     It runs a few calls with token 0 at position 0, which every sequence will overwrite.
@@ -268,13 +247,13 @@ def measured(batches: Sequence[Batch], most: int) -> int:
     speeds: dict[int, float] = {}
     count = most
     while count >= 2:
-        parts = [[Row(0, i, 0, words=GREEDY) for i in range(n)] for n in shares(count, len(batches)) if n]
+        rows = [Row(0, i, 0, words=GREEDY) for i in range(count)]
+        batch.run(rows)  # compiles
         times = []
-        for _ in range(4):  # the first one compiles
+        for _ in range(3):
             start = time.perf_counter_ns()
-            for batch, started in [(batch, batch.start(rows)) for batch, rows in zip(batches, parts, strict=False)]:
-                batch.finish(started)
+            batch.run(rows)
             times.append(time.perf_counter_ns() - start)
-        speeds[count] = count / min(times[1:])
+        speeds[count] = count / min(times)
         count //= 2
     return max(speeds, key=lambda n: speeds[n])

@@ -22,7 +22,7 @@ class Profile:
     workgroup: int = 64  # invocations per workgroup of kernels that reduce rows
     tiled: bool = True  # matrices with many rows go through tiles in workgroup memory
     fill: int = 256  # workgroups that keep the adapter busy; attention splits a long context to reach it
-    rows: int = 4  # most rows per workgroup of q4_strips.wgsl: code for more than 4 takes up to 50 KB
+    rows: int = 4  # most per workgroup of q4_strips.wgsl: more rows share the unpacked weights, but need longer code
 
     @property
     def row_lanes(self) -> int:

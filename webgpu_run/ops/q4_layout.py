@@ -119,8 +119,8 @@ def layout(k: int, group: int, widths: Sequence[int], limits: Limits) -> Layout:
 
 
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
-    """Whether weights can be stored as strips: whole blocks, a texture that is tall enough, and on software adapters a
-    rounded row of x, with two bytes per element, in a uniform."""
+    """Whether weights can be stored as strips: whole blocks, a texture that is tall enough, and on software adapters
+    windows of x that start at aligned offsets. An f32 row of x may be larger than a uniform, a rounded one may not."""
     if k % BLOCK or group % BLOCK or k % group:
         return False
     row = k * 4 if k * 4 <= limits.max_uniform else k * 2  # bytes in a window; a long row is bound whole as f32

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import DeviceError, ShapeError, UnsupportedError
+from ..errors import ShapeError, UnsupportedError
 from ..gpu.callstats import CallStats, host_clock
-from ..gpu.executor import Executor, Ticket
+from ..gpu.executor import Executor
 from ..gpu.residency import ProgressCallback
 from ..gpu.turns import Turn
 from ..graph import budget
@@ -21,13 +19,12 @@ from ..graph.lower import planned_batch
 from ..graph.planner import Engine
 from ..ops.pick_rows import rows_of_words
 from ..ops.plan import TURNS
-from ..shapes import Array, ceil_div
+from ..shapes import Array
 from .model import Model
 
 MAX_ROWS = 64  # per call, if the batch has no more sequences
 TOGETHER_NS = 100_000_000  # longest submission of a decode: longer ones waste more after the end of a reply
 LEAST_ROWS = 2  # a single row has kernels of its own, which round differently
-MOST_COPIES = 4  # of a model: more would wait for each other in Python, where all of them record their calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +42,16 @@ class Row:
     words: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StartedCall:
-    """A call of a batch that is queued, and not read yet."""
-
-    ticket: Ticket
-    stats: CallStats
-    steps: int
-    count: int  # tokens that each step chooses
-    is_decode: bool
-    start_ns: int
-
-
 class Batch:
     """The model of `sequences` sequences. It uses the weights that the model has on the device."""
 
     def __init__(self, model: Model, sequences: int, progress: ProgressCallback | None = None) -> None:
         self.model, self.device, self.sequences = model, model.device, sequences
-        before, engine = self.device.allocated, plan(model, sequences)
+        engine = plan(model, sequences)
         with graph_errors(f"{model.method.name!r}"), self.device.lock:
             budget.check([engine], self.device.limits, self.device.max_buffer, is_loaded=True)
             uploads = model.runners[0].executor.resident.uploads
             self.executor = Executor(engine, self.device, progress, uploads)
-        self.nbytes = self.device.allocated - before  # on the device, without the weights
         self.engine = engine
         graph = engine.graph
         self.most_rows = graph.tensors[graph.input_ids[0]].max_dims[1]
@@ -92,9 +76,14 @@ class Batch:
         With `logits`, also those of the wanted rows. On software adapters a row's result is the same to the bit,
         whatever other rows there are.
         """
-        started = self.start(rows, logits=logits, timed=timed)
-        (ids,), found, stats = self.finish(started)
-        return ids, found, stats
+        self._check(rows)
+        wanted = [i for i, row in enumerate(rows) if row.words is not None]
+        words = [row.words for row in rows if row.words is not None]
+        read = (self._ids, self._logits) if logits else (self._ids,)
+        (ids, *more), stats = self._call(rows, wanted, [words], read, timed=timed)
+        count = len(wanted)
+        chosen: list[int] = ids.reshape(-1)[:count].tolist()
+        return chosen, more[0][:count] if more else None, stats
 
     def decode(self, rows: Sequence[Row], words: Sequence[Sequence[Array]]) -> tuple[list[list[int]], CallStats]:
         """Run steps of a decode in one submission; `words` has the sampler words of each step, one entry per row.
@@ -102,30 +91,33 @@ class Batch:
         `rows` are those of the first step. Each further one has the tokens that the step before it chose, one position
         on. Returns the ids that each step chose.
         """
-        ids, _, stats = self.finish(self.start(rows, words))
-        return ids, stats
+        start = time.perf_counter_ns()
+        if not 0 < len(words) <= self._most_steps:
+            raise ShapeError(f"{len(words)} steps, a submission of this batch takes 1 to {self._most_steps}")
+        self._check(rows)
+        self._check([replace(row, position=row.position + len(words) - 1) for row in rows])
+        (ids,), stats = self._call(rows, range(len(rows)), words, (self._ids,))
+        chosen: list[list[int]] = ids.reshape(len(words), -1)[:, : len(rows)].tolist()
+        self._step_ns = (time.perf_counter_ns() - start - stats.compile_ns) // len(words)
+        return chosen, stats
 
-    def start(
+    def together(self, left: int) -> int:
+        """How many steps to put into the next submission, if at most `left` are wanted. The first step is alone."""
+        count = TOGETHER_NS // self._step_ns if self._step_ns else 1
+        return max(1, min(left, count, self._most_steps))
+
+    def _call(
         self,
         rows: Sequence[Row],
-        words: Sequence[Sequence[Array]] | None = None,
+        wanted: Sequence[int],
+        words: Sequence[Sequence[Array]],
+        read: tuple[int, ...],
         *,
-        logits: bool = False,
         timed: bool = False,
-    ) -> StartedCall:
-        """Queue what `run` does, or with `words` what `decode` does, without waiting for it."""
-        begin, start, stats = time.perf_counter_ns(), host_clock(), CallStats()
-        self._check(rows)
-        is_decode = words is not None
-        wanted = [i for i, row in enumerate(rows) if is_decode or row.words is not None]
-        if words is None:
-            words = [[row.words for row in rows if row.words is not None]]
-        elif not 0 < len(words) <= self._most_steps:
-            raise ShapeError(f"{len(words)} steps, a submission of this batch takes 1 to {self._most_steps}")
-        self._check([replace(row, position=row.position + len(words) - 1) for row in rows])
-        count = len(wanted)
+    ) -> tuple[list[Array], CallStats]:
+        start, stats = host_clock(), CallStats()
         if wanted:
-            padding = [0] * (min(LEAST_ROWS, self.sequences) - count)
+            padding = [0] * (min(LEAST_ROWS, self.sequences) - len(wanted))
             wanted, words = [*wanted, *(wanted[i] for i in padding)], [[*w, *(w[i] for i in padding)] for w in words]
         # A repeated row writes the same keys and values once more.
         rows = [*rows, *[rows[-1]] * (LEAST_ROWS - len(rows))]
@@ -145,31 +137,10 @@ class Batch:
             inputs = [() if is_same else ((self._how, how),) for how in hows]
             moved = [self.engine.moved(step) for step in steps] if last else [()]
             turns = [Turn(slots, own) for slots, own in zip(moved, inputs, strict=True)]
-            self.executor.readbacks = (self._ids, self._logits) if logits else (self._ids,)
-            ticket = self.executor.submit(stats, timed=timed, turns=turns)
+            self.executor.readbacks = read
+            outs = self.executor.collect(self.executor.submit(stats, timed=timed, turns=turns), stats)
         stats.host_ns += host_clock() - start
-        return StartedCall(ticket, stats, len(steps), count, is_decode, begin)
-
-    def finish(self, started: StartedCall) -> tuple[list[list[int]], Array | None, CallStats]:
-        """Wait for a started call. Returns the ids that each step chose, and the logits if they were asked for."""
-        start, stats = host_clock(), started.stats
-        self.device.check()
-        with self.device.lock, graph_errors(f"{self.model.method.name!r}"):
-            ids, *more = self.executor.collect(started.ticket, stats)
-        chosen: list[list[int]] = ids.reshape(started.steps, -1)[:, : started.count].tolist()
-        stats.host_ns += host_clock() - start
-        if started.is_decode:
-            self._step_ns = (time.perf_counter_ns() - started.start_ns - stats.compile_ns) // started.steps
-        return chosen, more[0][: started.count] if more else None, stats
-
-    def works(self) -> list[tuple[int, int]]:
-        """The work of every dispatch of the last call."""
-        return [command.step.work for command in self.executor.commands()]
-
-    def together(self, left: int) -> int:
-        """How many steps to put into the next submission, if at most `left` are wanted. The first step is alone."""
-        count = TOGETHER_NS // self._step_ns if self._step_ns else 1
-        return max(1, min(left, count, self._most_steps))
+        return outs, stats
 
     def _check(self, rows: Sequence[Row]) -> None:
         if not 0 < len(rows) <= self.most_rows:
@@ -190,28 +161,3 @@ def plan(model: Model, sequences: int) -> Engine:
     if not model.chooses:
         raise UnsupportedError("it is not a single delegate with a KV cache")
     return planned_batch(model.method.delegates[0], model.device.limits, sequences, max(MAX_ROWS, sequences))
-
-
-def open_batches(
-    model: Model, sequences: int, extra: int = 0, progress: ProgressCallback | None = None
-) -> tuple[Batch, ...]:
-    """Batches that have room for `sequences` sequences together, and for `extra` more in each of them.
-
-    Usually it is one batch. But a driver that computes in one thread leaves cores unused (see gpu/adapters.py). Then
-    copies of the model, each on a device with a driver instance of its own, share the sequences.
-    """
-    copies = min(_cores(), MOST_COPIES, sequences // LEAST_ROWS) if model.device.has_one_thread else 1
-    models = [model]
-    with contextlib.suppress(DeviceError):  # the driver may refuse another instance
-        models += [model.copy_to(model.device.twin()) for _ in range(1, copies)]
-    return tuple(Batch(m, ceil_div(sequences, len(models)) + extra, progress) for m in models)
-
-
-def nbytes_of(batches: Sequence[Batch]) -> int:
-    """Bytes on all devices, without the model that was there before."""
-    return batches[0].nbytes + sum(batch.device.allocated for batch in batches[1:])
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -60,7 +60,7 @@ class Model:
         progress: ProgressCallback | None = None,
         is_checked: bool = False,
     ) -> None:
-        self.program, self._fuse = program, fuse
+        self.program = program
         self.method = program.method(method)
         if not is_checked:
             check_method(self.method)
@@ -223,11 +223,6 @@ class Model:
             stats.host_ns += host_clock() - start
             rows: Array = logits.reshape(len(ids), -1)
             return rows
-
-    def copy_to(self, device: Device) -> Model:
-        """This method on another device, with caches of its own."""
-        kv = self.device.limits.kv
-        return Model(self.program, device, method=self.method.name, fuse=self._fuse, kv=kv, is_checked=True)
 
     @property
     def cache_nbytes(self) -> int:

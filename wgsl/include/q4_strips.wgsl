@@ -1,8 +1,8 @@
 // y = x w^T for 4-bit weights in strips of 4 * LANES columns.
 // A lane owns 4 columns of each of STRIPS strips, and ROWS rows. This is the kernel of software adapters; GPUs, which need more
 // invocations to be busy, have q4_few.wgsl.
-// x comes through a uniform window of WINDOW rows: on software adapters such a load is many times cheaper than one from
-// storage. The norm before the matmul, and bias, SwiGLU and residual after it, are part of
+// x comes through a uniform window of WINDOW rows, because on software adapters such a load is many times cheaper than one from
+// storage, or through a texture. The norm before the matmul, and bias, SwiGLU and residual after it, are part of
 // this kernel, because each would otherwise cost a dispatch and a round trip through memory.
 // A q4_out_* file adds Params, the bindings of the outputs and store_row; a q4_x_* or q8_x_* file adds the activations: X,
 // prepare, load_x, column and factor.

@@ -1,7 +1,7 @@
-// Activations in a uniform window; every lane reads all 32 x of a block itself.
+// Activations in a uniform window, or in storage if a row is larger than a uniform (WINDOW = 0); every lane reads all 32 x of a block itself.
 // include: q4_float
 // include: norm_factor
-const WINDOW: u32 = 4;  // plan: rows in the window, 0 if a row is larger than a uniform and x is read from storage
+const WINDOW: u32 = 4;  // plan: rows in the window
 @group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, WINDOW * K / 4>;  // if WINDOW
 // if WINDOW == 0: @group(0) @binding(3) var<storage, read> t_x: array<vec4<f32>>;
 
@@ -19,7 +19,8 @@ fn four(r: u32, b: u32, at: u32, c: u32) -> vec4<f32> {
 }
 
 fn load_x(row: u32, b: u32, lane: u32) -> X {
-  let r = row * (K / 4);
+  let r = row * (K / 4);  // if WINDOW
+  // if WINDOW == 0: let r = min(row, params.rows - 1) * (K / 4);
   let x = array(four(r, b, 0, 0), four(r, b, 0, 1), four(r, b, 0, 2), four(r, b, 0, 3),
     four(r, b, 1, 0), four(r, b, 1, 1), four(r, b, 1, 2), four(r, b, 1, 3));
   var square = 0.0;
