@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run prompts of mixed lengths in a batch and each of them alone, and compare the replies.
 
-    python tests/tools/compare_batch.py [MODEL.pte] [--count 500] [--parallel 16] [-n 24] [--seed 1]
+    python tests/tools/compare_batch.py [MODEL.pte] [--count 500] [--parallel 16] [-n 24] [--seed 1] [--profile gpu]
 
 The prompts are random token ids, from one to half the context. Half of the replies are greedy, half are sampled with
 options of their own. Where a token differs, a line says how far apart the logits of the two tokens are, as a share of
@@ -13,12 +13,25 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from webgpu_run import LLM
+from webgpu_run.gpu.device import Device
+from webgpu_run.gpu.tune import open_tuned
+from webgpu_run.ops.limits import PROFILES
+
+
+def device_for(profile: str | None) -> Device:
+    """The best adapter, with the kernels that suit it or with those of another profile."""
+    device = open_tuned(tune=profile is None)
+    if profile is not None:
+        named = {p.name: p for p in PROFILES}
+        device.limits = replace(device.limits, profile=named[profile])
+    return device
 
 
 def requests(llm: LLM, count: int, new: int, rng: random.Random) -> list[dict[str, Any]]:
@@ -47,11 +60,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--parallel", type=int, default=16)
     parser.add_argument("-n", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--profile", choices=[p.name for p in PROFILES])
     args = parser.parse_args(argv)
-    llm = LLM(args.model)
+    device = device_for(args.profile)
+    llm = LLM(args.model, device=device)
     made = requests(llm, args.count, args.n, random.Random(args.seed))
     batched = list(llm.generate_many(made, parallel=args.parallel))
-    alone, equal, tokens = LLM(args.model), 0, 0
+    alone, equal, tokens = LLM(args.model, device=device), 0, 0
     for request, completion in zip(made, batched, strict=True):
         options = {name: value for name, value in request.items() if name != "ids"}
         reply = alone.generate(request["ids"], **options)
