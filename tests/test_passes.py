@@ -242,12 +242,13 @@ def test_siblings() -> None:
 
 
 def test_limits_decide() -> None:
-    """A row that no uniform window can start on or hold, or a texture too tall: not packed in strips."""
+    """A row that no uniform window can start on or hold, even rounded, or a texture too tall: not packed in strips."""
     b = Small(96)
     b.output(b.linear(b.x, 32))
     assert fused_names(b) == {ONE: 1}
     assert fused_names(b, dataclasses.replace(LIMITS, uniform_align=256)) == {LINEAR: 1}
-    assert fused_names(b, dataclasses.replace(LIMITS, max_uniform=256)) == {LINEAR: 1}
+    assert fused_names(b, dataclasses.replace(LIMITS, max_uniform=256)) == {ONE: 1}  # bound as a whole
+    assert fused_names(b, dataclasses.replace(LIMITS, max_uniform=128)) == {LINEAR: 1}
     assert fused_names(b, dataclasses.replace(LIMITS, max_texture=100)) == {ONE: 1}  # continues on the next row
     assert fused_names(b, dataclasses.replace(LIMITS, max_texture=30)) == {LINEAR: 1}
 
