@@ -1,6 +1,6 @@
 // Rows of `width` cells from tables of `rows` rows, `picks` per table, one cell per lane: an element, or four of them. An index
-// outside the table reads its last row, never other memory. A table that is too large for one binding comes in parts of `held` rows from
-// `first` on; each part serves the picks that fall into it.
+// outside the table reads its last row, never other memory. A table that is too large for one binding comes in parts of `held`
+// rows from `first` on; each part serves the picks that fall into it.
 const HALF: u32 = 0;  // plan: 1 if the table is f16, two per word
 const WIDE: u32 = 1;  // plan: elements per cell
 alias CELL = u32;  // if WIDE == 1

@@ -17,7 +17,7 @@ TUNE = View(
         "profile": row["profile"],
         "test": row["test"],
         "ms": f"{number(row['mean'])} ± {number(row['sd'])}",
-        "to the first": f"{row['ratio']:.3f}",
+        "to the first": f"{row['ratio']:.3f}" if row["ratio"] else "–",
         "verdict": "chosen" if row["chosen"] else "",
     },
     ("device.name", "device.backend", "device.driver", "profile", "test", "mean", "sd", "ratio", "chosen", "samples"),
@@ -36,7 +36,8 @@ def run_tune(*, device: str | None, form: str | None, out: str | None, quiet: bo
     best = tune.decide(opened, times)
     if best is not None:
         tune.remember(opened, best, times)
-    first = next((t for t in times.values() if t), [])
+    columns = list(enumerate(tune.columns(opened)))
+    bases = [_base(times, column) for column, _ in columns]
     rows: list[Row] = [
         {
             **{k: shared[k] for k in ("schema", "time")},
@@ -46,13 +47,19 @@ def run_tune(*, device: str | None, form: str | None, out: str | None, quiet: bo
             "unit": "ms",
             "better": "lower",
             **summary(samples),
-            "ratio": round(statistics.median(samples) / statistics.median(base), 4),
+            "ratio": round(statistics.median(samples) / bases[column], 4) if bases[column] else None,
             "chosen": best is not None and tune.serves(opened, name, best, column),
             **shared,
         }
         for name, measured in times.items()
-        for column, (what, samples, base) in enumerate(zip(tune.columns(opened), measured, first, strict=False))
+        for (column, what), samples in zip(columns, measured, strict=False)  # a candidate that failed has fewer
     ]
     with sinks(form, out, TUNE, rows) as table:
         table.show(rows)
     return 0
+
+
+def _base(times: tune.Times, column: int) -> float:
+    """The time of the first candidate that has one for this column, 0 if none has."""
+    medians = (statistics.median(t[column]) for t in times.values() if column < len(t))
+    return next((ms for ms in medians if ms > 0), 0.0)

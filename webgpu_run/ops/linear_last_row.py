@@ -52,6 +52,7 @@ def _case(rows: int, k: int, n: int, *live: int, **form: bool) -> Case:
         _case(11, 64, 300, 1, 2, 5, norm=True),
         _case(3, 128, 37, 1, bias=True),
         _case(5, 64, 70, 1, 4, norm=True, rounded=True),
+        _case(3, 16512, 20, 1, 2, norm=True),  # a row is larger than a uniform
     ),
 )
 def linear_last_row(a: Args, limits: Limits) -> Plan:

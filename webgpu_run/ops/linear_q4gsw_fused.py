@@ -118,6 +118,7 @@ _CASES = {
     1: (
         _case(11, 96, (64,), 1, 2, 5, norm=True, res=True),
         _case(5, 64, (44, 44), 1, 3, swiglu=True, norm=True),
+        _case(5, 64, (45, 45), 1, 3, swiglu=True, norm=True),  # the columns of a lane are stored one by one
         _case(3, 64, (37,), 1, res=True, bias=True),
         _case(70, 64, (64,), 1, 16, 17, 65, norm=True, res=True),
         _case(21, 64, (44, 44), 1, 18, swiglu=True, norm=True),
@@ -135,7 +136,10 @@ _CASES = {
         _case(5, 16512, (12,), 1, 2, norm=True),
         _case(5, 16512, (12,), 1, 2, norm=True, rounded=True),
     ),
-    2: (_case(6, 64, (36, 20), 1, 4),),
+    2: (
+        _case(6, 64, (36, 20), 1, 4),
+        _case(6, 64, (37, 20), 1, 4, bias=True),
+    ),
     3: (
         _case(9, 96, (96, 32, 36), 1, 2, 7, norm=True, bias=True),
         _case(3, 128, (64, 32, 32), 1, group=64),

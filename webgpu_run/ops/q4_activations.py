@@ -62,10 +62,6 @@ class ActivationSource:
     stage: Stage | None = None  # copy into a texture before the kernel
 
     @property
-    def rounded(self) -> bool:
-        return self.form in (Form.ROUNDED_IN_KERNEL, Form.PACKED, Form.PACKED_TEXTURE, Form.BYTES)
-
-    @property
     def in_texture(self) -> bool:
         return self.form in (Form.TEXTURE, Form.PACKED_TEXTURE)
 
@@ -101,8 +97,8 @@ def window_rows(k: int, limits: Limits, itemsize: int = 4) -> int:
 def bound_rows(m: int, k: int, limits: Limits, *, itemsize: int = 4) -> int:
     """Rows in the window of a dispatch over m rows, 0 if a row is larger than a uniform.
 
-    Where many rows go through a texture, the buffers of a graph that was built for many rows have room for a window of
-    few rows past their end, and for no larger one.
+    A window may end past the live rows, but not past the buffer. If many rows go through a texture, a graph that was
+    built for many rows pads its buffers only as far as a window of few rows needs it.
     """
     if m == 1:
         return int(not is_long(k, limits, itemsize))
@@ -145,7 +141,7 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
         in_bytes = rounded and limits.dot4
         ready = {"normed": Resource(m * k * (1 if in_bytes else 4))} if m > 1 and (rounded or norm) else {}
         return ready | ({"sizes": Resource(m * (8 if in_bytes else 4))} if m > 1 and rounded else {})
-    if is_long(k, limits, 2):  # the kernel for such rows reads them where they are
+    if is_long(k, limits, 2):  # such weights are no strips (q4_layout.fits)
         return {}
     if limits.profile.shuffle and not rounded and not (norm and is_long(k, limits)):
         if m == 1 or not _can_stage(k, limits):
@@ -167,11 +163,9 @@ def resources(m: int, k: int, limits: Limits, *, norm: bool, rounded: bool) -> d
             "normed": Resource(most * _pitch(k) * 2),
             "pairs": Resource(prod(size) * 16, texture=size, texel="rgba32uint"),
         }
-    room = padded_rows(max(m, 2), k, limits) * k * 4
-    if not rounded:
-        return {"normed": Resource(room)}
-    pairs = padded_rows(max(m, 2), k, limits, itemsize=2)
-    return {"sizes": Resource(pairs * 4), "normed": Resource(max(room, pairs * k * 2))}
+    itemsize = 2 if rounded else 4
+    padded = padded_rows(max(m, 2), k, limits, itemsize=itemsize)
+    return {"normed": Resource(padded * k * itemsize)} | ({"sizes": Resource(padded * 4)} if rounded else {})
 
 
 def from_storage(limits: Limits) -> bool:
@@ -182,9 +176,9 @@ def from_storage(limits: Limits) -> bool:
 def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
     """Where the kernel finds its m rows.
 
-    A single row is rounded, and few rows are normalised, by the kernel itself. Many rows are normalised and rounded
-    once, into scratch, because every strip would have to repeat the work. On software adapters with subgroups the
-    sums of a row are the same to the bit, however many rows there are.
+    Usually a single row is rounded, and few rows are normalised, by the kernel itself. Many rows, and those that are
+    larger than a uniform, are normalised and rounded once, into scratch, because every strip would have to repeat the
+    work. On software adapters with subgroups the sums of a row are the same to the bit, however many rows there are.
     """
     k, norm, rounded, long = linear.k, linear.norm, linear.rounded, is_long(linear.k, limits)
     if from_storage(limits):
@@ -240,7 +234,7 @@ def _ready_steps(linear: Linear, m: int, form: Form, limits: Limits) -> Iterator
     if uniform:
         most = bound_rows(m, k, limits, itemsize=_ITEM_BYTES.get(form, 4))
         window = min(bound_rows(m, k, limits), most)
-        while _can_stage(k, limits, 2) and most % window:  # else the last one ends past the rows that x has room for
+        while _can_stage(k, limits, 2) and most % window:  # the last window may end with row `most` of x at the latest
             window -= 1
     for first in range(0, m, window):
         live = min(window, m - first)

@@ -9,6 +9,7 @@ const COPIES: u32 = (WORDS + WG - 1) / WG;  // of them per invocation
 struct Block { words: Words, totals: array<f32, 4> }
 var<workgroup> blocks: array<Block, ROWS * CHUNK>;
 
+// With ROWS = 1 the call has one row, row 0.
 fn begin_chunk(row: u32, chunk: u32, local: u32) {
   for (var n = 0u; n < COPIES; n++) { // unroll
     let i = n * WG + local;

@@ -1,4 +1,5 @@
-// Activations in a uniform window, or in storage if a row is larger than a uniform (WINDOW = 0); every lane reads all 32 x of a block itself.
+// Activations in a uniform window, or in storage if a row is larger than a uniform (WINDOW = 0). Every lane reads all 32 x of a
+// block itself.
 // include: q4_float
 // include: norm_factor
 const WINDOW: u32 = 4;  // plan: rows in the window
