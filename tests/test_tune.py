@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from webgpu_run.bench import tuning
 from webgpu_run.errors import DeviceError
 from webgpu_run.gpu import tune
 from webgpu_run.gpu.device import Device
 from webgpu_run.gpu.executor import Executor
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, WIDE_SHORT, Limits
 from webgpu_run.ops.linear_q4gsw import _case
 from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
@@ -91,6 +92,7 @@ def test_a_few_rounds_do_not_decide(second: list[float], best: str) -> None:
 
 def test_candidates(device: Device) -> None:
     assert tune.candidates(software(device)) == (SOFTWARE, SHORT, PLAIN)
+    assert tune.candidates(with_limits(device, software=True, profile=WIDE)) == (WIDE, WIDE_SHORT, PLAIN)
     assert tune.candidates(with_limits(device, software=True, profile=PLAIN)) == (PLAIN, GPU)
     found = tune.candidates(with_limits(device, software=False, profile=GPU, max_invocations=128))
     assert found[0] == GPU
@@ -325,7 +327,7 @@ def test_what_fails_is_not_chosen(device: Device, home: Path, monkeypatch: pytes
 
 def test_loading_tunes_only_a_device_of_its_own(device: Device, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that is given keeps its profile; one opened by name is tuned unless that is turned off."""
-    calls = timed(monkeypatch, {"software": [1.0]})
+    calls = timed(monkeypatch, {device.limits.profile.name: [1.0]})
     opened = copy.copy(device)
     monkeypatch.setattr("webgpu_run.gpu.tune.open_device", lambda choice: opened)
     load(FIXTURE, device=device)
@@ -334,3 +336,22 @@ def test_loading_tunes_only_a_device_of_its_own(device: Device, home: Path, monk
     load(FIXTURE)
     assert len(calls) == 1
     assert isinstance(opened.limits, Limits)
+
+
+def test_the_table_shows_what_was_measured(
+    device: Device, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the first candidate has no time, or failed with eight rows; ratios are to the first that has one."""
+    monkeypatch.setattr(tuning, "open_device", lambda *args, **named: software(device))
+    for times, ratios in (
+        ([[2.0], [1.0, 8.0], [4.0]], [1, 0.5, 1, 2]),
+        ([[0.0, 1.0], [4.0, 0.5], [2.0]], [0, 1, 1, 0.5, 0.5]),
+        ([[0.0], [0.0], [0.0]], [None, None, None]),
+    ):
+        timed(monkeypatch, dict(zip(("software", "software-short", "software-plain"), times, strict=True)))
+        assert tuning.run_tune(device=None, form="jsonl", out=None, quiet=True) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [row["ratio"] for row in rows] == ratios
+        assert [row["test"].split(",")[0] for row in rows] == [
+            name for t in times for name, _ in zip(("1 row", "8 rows"), t, strict=False)
+        ]

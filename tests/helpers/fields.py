@@ -83,7 +83,7 @@ def embedding_q4(a: Args, limits: Limits, plain: bool) -> Wanted:
     if plain:
         params = {"words": tokens * half // 4, "dim": 2 * half, "group": group, "vocab": vocab}
         return "plain", [Want("embedding_q4gsw", params, lanes=tokens * half // 4)]
-    side, blocks, lanes = limits.profile.lanes, tokens * half // 16, fields_q4.lanes_of(vocab, limits)
+    side, blocks, lanes = limits.profile.lanes, tokens * half // 16, fields_q4.lanes_of([vocab], limits)
     consts = {"WG": side, "K": 2 * half, "G": group, "LANES": lanes, "IMAGES": int(limits.profile.images)}
     consts["PARTS"] = fields_q4.parts(2 * half, group, lanes, limits)
     consts["TOGETHER"] = fields_q4.side(up(vocab, 4 * lanes), 2 * half, group, lanes, limits)

@@ -273,7 +273,7 @@ def projected_rows(a: Args, m: int, slot: int, limits: Limits) -> list[dict[str,
     gpu["linear_dq8ca_few_round"] = "attention_dq8ca_few_round"
     last["kernel"] = (names | gpu)[last["kernel"]]
     last["params"] = {"rows": 1, "out_row": 0, "pos_slot": slot, "eps": a.num("eps")}
-    fours = fields_q4.lanes_of(sum(widths), limits) * 4
+    fours = fields_q4.lanes_of(widths, limits) * 4
     shape = {"HEADS": heads, "KV_HEADS": kv, "D": dim, "TABLE": table, "HALVES": halves}
     shape |= {"Q_STRIPS": up(widths[0], fours), "KV_STRIPS": up(widths[2], fours), "BIAS": last["consts"]["BIAS"]}
     packed = {"CELL": "vec2<u32>", "PACK": "vec2(pack2x16float(v.xy), pack2x16float(v.zw))"}

@@ -19,10 +19,13 @@ def up(a: int, b: int) -> int:
     return (a + b - 1) // b
 
 
-def lanes_of(columns: int, limits: Limits) -> int:
-    """Lanes of a strip: on a GPU so few that there are 128 strips, if columns suffice."""
+def lanes_of(columns: Sequence[int], limits: Limits) -> int:
+    """Lanes of a strip: on a GPU so few that there are 128 strips, if columns suffice. Elsewhere 16 lanes, if a profile
+    has so many, become 8 where one of three weights has no whole strips."""
+    if limits.profile.splits == 1:
+        return 8 if len(columns) == 3 and any(n % 64 for n in columns) else limits.profile.lanes
     halved = (limits.profile.lanes >> i for i in range(8))
-    return next(n for n in halved if limits.profile.splits == 1 or n == 1 or columns // (4 * n) >= 128)
+    return next(n for n in halved if n == 1 or sum(columns) // (4 * n) >= 128)
 
 
 def texels(k: int, group: int, lanes: int) -> int:
@@ -149,7 +152,7 @@ def expected(
     """Every dispatch of a linear in strips; forms are bias, norm, residual, swiglu, round."""
     profile, swiglu = limits.profile, "swiglu" in forms
     columns = [up(widths[0], 2) * 4] if swiglu else widths
-    gpu, lanes = profile.splits > 1, lanes_of(sum(columns), limits)
+    gpu, lanes = profile.splits > 1, lanes_of(columns, limits)
     strips = [up(n, 4 * lanes) for n in columns]
     tiled = gpu and m > 16 and limits.max_workgroup_bytes >= 8704 and limits.max_invocations >= 128
     long = not gpu and 4 * k > limits.max_uniform  # x is bound whole

@@ -14,7 +14,7 @@ from webgpu_run.gpu import turns
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.graph import GPU_DTYPE
 from webgpu_run.graph.planner import Delta, Engine
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits
 from webgpu_run.ops.linear import is_strips
 from webgpu_run.ops.plan import Plan
 from webgpu_run.ops.spec import Case, Op
@@ -73,7 +73,7 @@ def machines(device: Device) -> tuple[Device, ...]:
     """The device itself, and planned for as if it were of the other kinds, or could bind little at a time."""
     own = device.limits.profile
     common = {"max_invocations": 256, "max_workgroup_bytes": 16384}  # what every adapter has
-    kinds = (GPU, PLAIN, SOFTWARE, SHORT) if own.shuffle else (GPU, PLAIN)
+    kinds = (GPU, PLAIN, SOFTWARE, SHORT, WIDE) if own.shuffle else (GPU, PLAIN)
     others = [with_limits(device, profile=kind, **common) for kind in kinds if kind != own]
     others += [with_limits(device, profile=GPU, dot4=not device.limits.dot4, **common)]
     return (device, *others, with_limits(device, max_binding=SMALL_BINDING))

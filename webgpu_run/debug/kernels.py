@@ -17,7 +17,7 @@ from ..graph.passes.pick import PICK
 from ..graph.planner import Engine
 from ..ops import wgsl, wgsl_types
 from ..ops.choice import RECENT, WORDS
-from ..ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
+from ..ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, WIDE_SHORT, Limits
 from ..shapes import Array, Dims
 
 ROWS = (1, 2, 5, 16, 64, 512)  # decode, short and long prefills
@@ -37,6 +37,8 @@ PROFILES: Mapping[str, Limits] = {
     "gpu-32x4": Limits(profile=replace(GPU, name="gpu-32x4", lanes=32, splits=4), subgroups=True, dot4=True),
     "software": replace(_CPU, profile=SOFTWARE, subgroups=True),
     "software-short": replace(_CPU, profile=SHORT, subgroups=True),
+    "software-wide": replace(_CPU, profile=WIDE, subgroups=True),
+    "software-wide-short": replace(_CPU, profile=WIDE_SHORT, subgroups=True),
     "software-plain": replace(_CPU, profile=PLAIN),
 }
 

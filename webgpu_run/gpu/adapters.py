@@ -13,14 +13,26 @@ from typing import Any
 from ..errors import DeviceError, UsageError
 from .native import check_process, ensure_instance, shorten_parsing
 
-if not os.environ.get("XDG_RUNTIME_DIR"):
-    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # without it Mesa prints a warning on stderr
-
 HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -y mesa-vulkan-drivers"
 THREADS = "LP_NUM_THREADS"  # environment variable: threads of Mesa's software driver
+VECTORS = "LP_NATIVE_VECTOR_WIDTH"  # environment variable: bits of the vectors that this driver computes with
 _SMALL = 16 << 20  # bytes of a model file below which one thread is faster
 _BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
 _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
+# What Mesa needs for vectors of 512 bits, and an extension that processors lack whose clock these vectors slow down.
+_WIDE_VECTORS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vbmi2"}
+
+
+def _has_wide_vectors() -> bool:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        return next(({*line.split()} >= _WIDE_VECTORS for line in lines if line.startswith("flags")), False)
+    return False
+
+
+if not os.environ.get("XDG_RUNTIME_DIR"):
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # without it Mesa prints a warning on stderr
+if _has_wide_vectors():
+    os.environ.setdefault(VECTORS, "512")  # Mesa takes 256 by default, because of older processors
 
 
 def load_wgpu() -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import DeviceError
 from ..ops import wgsl
-from ..ops.limits import GPU, PLAIN, SOFTWARE, Limits
+from ..ops.limits import GPU, PLAIN, SOFTWARE, WIDE, Limits
 from ..ops.wgsl import Consts, Kernel
 from ..shapes import Array, align
 from .adapters import THREADS, Adapter, load_wgpu, pick
@@ -103,9 +103,10 @@ class Device:
         self._pipelines: dict[tuple[str, Consts], Any] = {}
         self.compiled: set[int] = set()  # ids of pipelines that have run
         self._pending = 0
-        wide = self._subgroup_size() >= 8
-        profile = (SOFTWARE if wide else PLAIN) if adapter.software else GPU
-        self.limits = replace(self.limits, profile=profile, subgroups=wide)
+        lanes = self._subgroup_size()
+        software = WIDE if lanes >= WIDE.lanes else SOFTWARE if lanes >= SOFTWARE.lanes else PLAIN
+        profile = software if adapter.software else GPU
+        self.limits = replace(self.limits, profile=profile, subgroups=lanes >= 8)
 
     def _subgroup_size(self) -> int:
         """Lanes per subgroup, measured; 0 if lanes are not in the order of invocations."""

@@ -35,7 +35,7 @@ from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from ..graph.graph import Graph
 from ..graph.planner import Engine
 from ..ops import wgsl
-from ..ops.limits import GPU, PLAIN, SHORT, Profile
+from ..ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, WIDE_SHORT, Profile
 from ..ops.q4_layout import WORKGROUPS
 from ..shapes import Array
 from ..version import __version__
@@ -52,8 +52,9 @@ DEFAULT, MEASURED, REMEMBERED = "default", "measured", "remembered"
 ROWS = (1, 4)  # decode, and a few rows of a batch; tiles, for more, are the same in all profiles
 _SOFTWARE_ROWS = (1, 8)  # with 8 rows, a processor's instruction cache matters
 _CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
-_FAR = 0.8  # one without KV caches in textures by this factor
+_FAR = 0.8  # one that would lose KV caches in textures by this factor
 _NOTICEABLY = 0.97  # a variant of the same kernels by this factor
+_SHORT_CODE = {SOFTWARE: SHORT, WIDE: WIDE_SHORT}
 _NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
 _MAX_ENTRIES = 64  # of the file
@@ -69,7 +70,7 @@ def candidates(device: Device) -> tuple[Profile, ...]:
     """The profiles to measure; the one that is expected to be fastest comes first."""
     first = device.limits.profile
     if device.limits.software:  # compiling is slow there, so only these are tried
-        return (first, GPU) if first == PLAIN else (first, SHORT, PLAIN)
+        return (first, GPU) if first == PLAIN else (first, _SHORT_CODE[first], PLAIN)
     size = first.lanes * first.splits
     others = [(lanes, size) for lanes in _LANES] + [(first.lanes, n) for n in _INVOCATIONS]
     return tuple(dict.fromkeys((first, *(p for p in starmap(_variants(device), others) if p))))
@@ -136,14 +137,13 @@ def columns(device: Device) -> list[str]:
 def _row_counts(device: Device) -> tuple[int, ...]:
     if not device.limits.software:
         return ROWS
-    return _SOFTWARE_ROWS if SHORT in candidates(device) else _SOFTWARE_ROWS[:1]
+    return _SOFTWARE_ROWS[:1] if device.limits.profile == PLAIN else _SOFTWARE_ROWS
 
 
 def decide(device: Device, times: Times) -> str | None:
     """The profile that each class of shapes agrees to, from the times of all candidates."""
     if device.limits.software:
-        loses_caches = SHORT in candidates(device)  # with another kind of kernels
-        return _decide_software(times, _FAR if loses_caches else _CLEARLY)
+        return _decide_software(times, _CLEARLY if device.limits.profile == PLAIN else _FAR)
     best = choose(times)
     known = profiles(device)
     if best is None or not device.timestamps:
@@ -159,7 +159,10 @@ def decide(device: Device, times: Times) -> str | None:
 
 
 def _decide_software(times: Times, least: float) -> str | None:
-    """One row decides between the kinds of kernels, eight rows on the length of the code."""
+    """One row decides between the kinds of kernels, eight rows on the length of the code.
+
+    (With one row, the profiles with long and with short code have the same code.)
+    """
     best = choose({name: t[:1] for name, t in times.items()}, least)
     rest = {name: t[1:] for name, t in times.items() if t[1:]}
     return choose(rest, _NOTICEABLY) or best if rest and best != PLAIN.name else best

@@ -56,7 +56,7 @@ def fits(
     if not q4_layout.fits(x[-1], group, widths, limits):
         return False
     if _on_textures(widths, cache, table, limits, max(sequences, 1)):
-        return limits.profile.splits == 1 and not any(n % (4 * limits.profile.lanes) for n in widths)
+        return limits.profile.splits == 1 and not any(n % (4 * q4_layout.lanes_of(widths, limits)) for n in widths)
     return not sequences and not limits.profile.shuffle and table[-1] % 4 == 0
 
 
@@ -147,6 +147,11 @@ CASES = (
     _case(2, 2112, 6, 2, 16, 24, 7, 1, scale=1e-3),
     _case(2, 2112, 6, 2, 16, 24, 7, 1, rounded=True, scale=1e-3),
     _case(1, 8256, 4, 2, 16, 24, 7, rounded=True, scale=1e-3),  # more than a workgroup's memory has room for
+    _case(19, 64, 4, 1, 64, 40, 3, 1, 2, 5, 6, 17, halves=True, bias=True, scale=1e-2),  # three strips per workgroup
+    _case(19, 64, 4, 1, 64, 40, 3, 1, 2, 6, 17, rounded=True),
+    # a row is larger than a uniform
+    _case(5, 16512, 4, 2, 16, 24, 3, 1, 2, scale=1e-4),
+    _case(5, 16512, 4, 2, 16, 24, 3, 1, 2, norm=False, scale=1e-4),
 )
 
 

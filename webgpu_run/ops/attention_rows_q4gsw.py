@@ -12,7 +12,7 @@ import numpy as np
 
 from ..shapes import Array, rows_of
 from . import attention, attention_q4gsw, attention_rows, linear_q4gsw
-from .limits import SHORT, SOFTWARE, Limits
+from .limits import SHORT, SOFTWARE, WIDE, WIDE_SHORT, Limits
 from .plan import Plan
 from .spec import Args, Case, op
 
@@ -47,13 +47,14 @@ def _case(of_one: Case, sequences: int, pos: int) -> Case:
     pack=attention_q4gsw.pack,
     resources=attention_q4gsw.resources,
     make=make,
-    profiles=(SOFTWARE, SHORT),
+    profiles=(SOFTWARE, SHORT, WIDE, WIDE_SHORT),
     cases=(
         _case(attention_q4gsw.CASES[0], 3, 27),
         _case(attention_q4gsw.CASES[1], 2, 17),
         _case(attention_q4gsw.CASES[2], 1, 7),
         _case(attention_q4gsw.CASES[3], 5, 27),  # rounded to 8 bits
         _case(attention_q4gsw.CASES[4], 2, 60),
+        _case(attention_q4gsw.CASES[5], 3, 60),
     ),
 )
 def attention_rows_q4gsw(a: Args, limits: Limits) -> Plan:

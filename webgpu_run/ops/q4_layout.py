@@ -54,8 +54,14 @@ def dequantize(w: Array, scales: Array, group: int, n: int, k: int) -> Array:
 
 
 def lanes_of(widths: Sequence[int], limits: Limits) -> int:
-    """Lanes of a strip. On GPUs strips of narrow weights have fewer lanes, so that there are enough workgroups."""
+    """Lanes of a strip. On GPUs strips of narrow weights have fewer lanes, so that there are enough workgroups.
+
+    On software adapters vectors are halved for queries, keys and values whose strips would be padded otherwise, because
+    attention_q4gsw.py needs these without gaps.
+    """
     lanes = limits.profile.lanes
+    if limits.profile.splits == 1 and len(widths) == 3 and any(n % (4 * lanes) for n in widths):
+        return min(lanes, 8)
     while limits.profile.splits > 1 and lanes > 1 and sum(widths) < WORKGROUPS * 4 * lanes:
         lanes //= 2
     return lanes
@@ -120,7 +126,8 @@ def layout(k: int, group: int, widths: Sequence[int], limits: Limits) -> Layout:
 
 def fits(k: int, group: int, widths: Sequence[int], limits: Limits) -> bool:
     """Whether weights can be stored as strips: whole blocks, a texture that is tall enough, and on software adapters
-    windows of x that start at aligned offsets. An f32 row of x may be larger than a uniform, a rounded one may not."""
+    windows of x that start at aligned offsets. A row of x that is larger than a uniform as f32 must fit into one, and
+    start at an aligned offset, when it is rounded to pairs, because weights are stored before that is known."""
     if k % BLOCK or group % BLOCK or k % group:
         return False
     row = k * 4 if k * 4 <= limits.max_uniform else k * 2  # bytes in a window; a long row is bound whole as f32

@@ -1,4 +1,4 @@
-// For subgroups of at least 8: lane j has pairs 2 j and 2 j + 1 of a block's 16 and broadcasts them.
+// For subgroups of at least 8: lane j of every 8 has pairs 2 j and 2 j + 1 of a block's 16 and broadcasts them.
 fn shared_x(upper: vec2<i32>, lower: vec2<i32>) -> X {
   let mine = bitcast<vec2<u32>>((upper << vec2(16u)) + lower);
   var sum = (upper.x + upper.y + lower.x + lower.y) * -8;

@@ -9,10 +9,10 @@ const ROUND: u32 = 1;
 @group(0) @binding(3) var<uniform> t_x: array<vec4<f32>, K / 4>;
 @group(0) @binding(4) var<uniform> t_norm: array<vec4<f32>, K / 4>;  // if NORM
 
-fn prepare(lane: u32) { look_through(0, lane, 8); }
+fn prepare(lane: u32) { look_through(0, lane % 8, 8); }
 
 fn load_x(row: u32, b: u32, lane: u32) -> X {
-  let at = b * 8 + lane / 2 * 2;
+  let at = b * 8 + lane % 8 / 2 * 2;
   let c = lane % 2 * 2;
   let x = vec4(t_x[at][c], t_x[at][c + 1], t_x[at + 1][c], t_x[at + 1][c + 1]);
   var w = vec4(1.0);

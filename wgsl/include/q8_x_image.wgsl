@@ -8,7 +8,7 @@ const STAGED_ROWS: u32 = 64;  // plan: rows per layer of the texture
 fn prepare(lane: u32) {}
 
 fn load_x(row: u32, b: u32, lane: u32) -> X {
-  let four = textureLoad(t_x, vec2(b * 4 + lane / 2, row % STAGED_ROWS), row / STAGED_ROWS);
+  let four = textureLoad(t_x, vec2(b * 4 + lane % 8 / 2, row % STAGED_ROWS), row / STAGED_ROWS);
   let pairs = vec4(select(four.xy, four.zw, lane % 2 == 1), 0u, 0u);
   return shared_x(upper(pairs).xy, lower(pairs).xy);
 }
