@@ -12,6 +12,7 @@ from webgpu_run.bench.agree import Subject, judged, profiles
 from webgpu_run.debug import stepping
 from webgpu_run.formats import pte
 from webgpu_run.gpu.device import Device
+from webgpu_run.ops.limits import PROFILES
 
 from helpers.command import HERE, execute
 
@@ -24,9 +25,9 @@ def test_all_profiles_of_the_adapter_agree() -> None:
     ran = execute(*command, "--device", "vulkan", "-n", "4", "-o", "json")
     assert ran.code == 0, ran.err
     rows = json.loads(ran.out)
-    assert {row["profile"] for row in rows} == {"software", "software-short", "software-plain", "gpu"}
-    assert [row["verdict"] for row in rows] == ["agrees"] * 4
-    assert [row["is_base"] for row in rows] == [True, False, False, False]
+    assert {row["profile"] for row in rows} == {p.name for p in PROFILES}
+    assert [row["verdict"] for row in rows] == ["agrees"] * len(PROFILES)
+    assert [row["is_base"] for row in rows] == [True] + [False] * (len(PROFILES) - 1)
     assert all(row["distance"] < 1e-4 and row["first_op"] is None for row in rows)
 
 

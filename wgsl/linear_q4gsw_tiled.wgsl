@@ -30,16 +30,19 @@ fn main(
   let first = wid.x * 8 * TALL;
   let q = t % 16;
   let g = t / 16;
-  let c = g % 4;  // the column that this invocation decodes; two share it, a word of each half block for either
-  let second = g / 4;
   let quad = (wid.z * count.y + wid.y) * 16 + q;
-  let strip = quad / LANES;
-  let lane = quad % LANES;
+  // The column that this invocation decodes: column c of another quad, so that 32 neighbours store into 32 banks. Two invocations
+  // share a column, a word of each half block for either.
+  let c = t % 4;
+  let other = t / 4 % 16;
+  let second = t / 64;
+  let decoded = quad - q + other;
+  let texels = decoded % LANES;
   var acc: Sums;
   for (var b = 0u; b < BLOCKS; b++) {
-    let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + lane;
-    let w = texel(strip, at + c * LANES);
-    let scale = bitcast<vec4<f32>>(texel(strip, at - (b % GROUP_BLOCKS * 4 + 1) * LANES))[c];
+    let at = (b * 4 + b / GROUP_BLOCKS + 1) * LANES + texels;
+    let w = texel(decoded / LANES, at + c * LANES);
+    let scale = bitcast<vec4<f32>>(texel(decoded / LANES, at - (b % GROUP_BLOCKS * 4 + 1) * LANES))[c];
     for (var half = 0u; half < 2; half++) { // unroll
       for (var n = 0u; n < COPIES; n++) { // unroll
         let row = (n * 128 + t) / 4;
@@ -51,8 +54,8 @@ fn main(
       let low = fma(bytes(word & 0x0f0f0f0fu), vec4(scale), vec4(-8.0 * scale));
       let high = fma(bytes((word >> 4u) & 0x0f0f0f0fu), vec4(scale), vec4(-8.0 * scale));
       for (var j = 0u; j < 4; j++) { // unroll
-        w_tile[second * 8 + j * 2][q][c] = low[j];
-        w_tile[second * 8 + j * 2 + 1][q][c] = high[j];
+        w_tile[second * 8 + j * 2][other][c] = low[j];
+        w_tile[second * 8 + j * 2 + 1][other][c] = high[j];
       }
       workgroupBarrier();
       for (var k4 = 0u; k4 < 4; k4++) { // unroll
@@ -73,6 +76,6 @@ fn main(
     let row = first + g + r * 8;
     var factor = 1.0;
     // if SIZES: factor = t_sizes[row];
-    store_row(row, strip, lane, acc[r] * factor);
+    store_row(row, quad / LANES, quad % LANES, acc[r] * factor);
   }
 }

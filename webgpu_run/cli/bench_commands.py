@@ -214,7 +214,7 @@ Examples:
 @click.option("-n", "--decode", type=Lengths(0), metavar="LIST", help="With --live: tokens to generate; 16 by default.")
 @click.option(
     "-r", "--repeat", type=click.IntRange(2, 10000), metavar="N",
-    help="With --live: rounds. By default 20 or more, until every verdict is clear.",
+    help="With --live: rounds. By default 24 or more, until every verdict is clear.",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.FloatRange(0), metavar="SECONDS",

@@ -50,7 +50,12 @@ Shell completion: eval "$(_WEBGPU_RUN_COMPLETE=bash_source webgpu-run)"; also zs
     metavar="OUT.jsonl",
     help="Write the shader modules that the model uses, one JSON object per line. - is stdout. Needs no GPU.",
 )
-@click.option("--profile", type=click.Choice(PROFILES), help="With --kernels: the machine to plan for. Default: gpu.")
+@click.option(
+    "--profile",
+    type=click.Choice(PROFILES),
+    metavar="NAME",
+    help=f"With --kernels: the machine to plan for, gpu by default. One of {', '.join(PROFILES)}.",
+)
 @run_options
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr but errors.")
 @click.option("-v", "--verbose", count=True, help="Print more on stderr: driver, kernels, KV cache.")
