@@ -29,6 +29,7 @@ from webgpu_run.bench.tables import SCHEMA, sinks
 from webgpu_run.bench.views import MODEL as MODEL_VIEW
 from webgpu_run.console import outfile
 from webgpu_run.errors import FormatError, UnsupportedError
+from webgpu_run.gpu import adapters
 from webgpu_run.version import __version__
 
 from helpers.command import HERE, Result, execute
@@ -77,6 +78,38 @@ def test_small_models_run_in_one_thread_of_a_software_driver() -> None:
         )
         result = bench(MODEL, "-p", "1", "-n", "0", "-r", "1", "-w", "0", "--no-roofline", "-o", "jsonl", env=env)
         assert [json.loads(line)["device"]["threads"] for line in result.out.splitlines()] == [used]
+
+
+@pytest.mark.parametrize(("bits", "profile"), [("256", "software"), ("512", "software-wide"), (None, None)])
+def test_vectors_of_a_software_driver(bits: str | None, profile: str | None) -> None:
+    """As wide as the user has said; otherwise 512 bits if the processor has them."""
+    if bits is None:
+        bits, profile = ("512", "software-wide") if adapters.has_wide_vectors() else ("256", "software")
+        env = {k: v for k, v in os.environ.items() if k != adapters.VECTORS}
+    else:
+        env = os.environ | {adapters.VECTORS: bits}
+    result = bench(
+        MODEL, "-p", "1", "-n", "0", "-r", "1", "-w", "0", "--no-tune", "--no-roofline", "-o", "jsonl", env=env
+    )
+    device = json.loads(result.out)["device"]
+    if "llvmpipe" in device["name"]:
+        assert (f"{bits} bits" in device["name"], device["profile"]) == (True, profile)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu avx2 avx512f avx512dq avx512cd avx512bw avx512vl avx512_vbmi2 avx512_vnni", True),
+        ("fpu avx2 avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni", False),  # lowers its clock
+        ("fpu avx2 avx512_vbmi2", False),
+        (None, False),
+    ],
+)
+def test_processors_with_wide_vectors(flags: str | None, expected: bool, tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpuinfo.write_text(f"processor\t: 0\nmodel name\t: X\nflags\t\t: {flags}\nbugs\t\t: spectre_v1\n")
+    assert adapters.has_wide_vectors(str(cpuinfo)) == expected
 
 
 @GROUP

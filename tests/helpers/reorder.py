@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from webgpu_run.errors import RunError
 from webgpu_run.gpu.device import Device
 from webgpu_run.graph.planner import Engine
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE
 from webgpu_run.ops.spec import Case, Op
 from webgpu_run.ops.wgsl import Consts, Kernel, load
 from webgpu_run.ops.wgsl_types import without_comments
@@ -118,6 +118,7 @@ def machines(device: Device) -> dict[str, Device]:
     if device.limits.subgroups:
         found["software"] = with_limits(device, profile=SOFTWARE)
         found["software, short code"] = with_limits(device, profile=SHORT)
+        found["software, 16 lanes"] = with_limits(device, profile=WIDE)
     return found
 
 

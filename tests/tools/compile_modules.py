@@ -34,7 +34,7 @@ def collect(paths: list[Path]) -> dict[str, Module]:
     for profile, limits in PROFILES.items():
         models = {m.id: m for m in of_models(profile, paths)}
         cases = {m.id: m for m in of_cases(limits)}
-        print(f"{profile:16} {len(models):5} modules of models, {len(cases):5} of op cases", flush=True)
+        print(f"{profile:20} {len(models):5} modules of models, {len(cases):5} of op cases", flush=True)
         found |= models | cases
     return found
 

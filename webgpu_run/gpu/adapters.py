@@ -23,15 +23,16 @@ _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 _WIDE_VECTORS = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vbmi2"}
 
 
-def _has_wide_vectors() -> bool:
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+def has_wide_vectors(cpuinfo: str = "/proc/cpuinfo") -> bool:
+    """Whether this processor computes with vectors of 512 bits at its usual clock."""
+    with contextlib.suppress(OSError), open(cpuinfo, encoding="utf-8", errors="replace") as lines:
         return next(({*line.split()} >= _WIDE_VECTORS for line in lines if line.startswith("flags")), False)
     return False
 
 
 if not os.environ.get("XDG_RUNTIME_DIR"):
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()  # without it Mesa prints a warning on stderr
-if _has_wide_vectors():
+if has_wide_vectors():
     os.environ.setdefault(VECTORS, "512")  # Mesa takes 256 by default, because of older processors
 
 
