@@ -3,8 +3,9 @@
 
     python bench/llama.py SmolLM2.pte SmolLM2.gguf --llama-bench PATH --out bench/results/llama.jsonl
 
-llama-bench must be built with Vulkan. It runs twice per round: on its first Vulkan device, which must be our adapter,
-and on the CPU itself. Both files hold the same weights in 4 bits, each quantized in its own format.
+llama-bench runs twice per round: on its first Vulkan device, which must be our adapter, and on the CPU itself. It must
+be built with Vulkan, unless --cpu-only leaves the first one out. Both files hold the same weights in 4 bits, each
+quantized in its own format.
 """
 
 from __future__ import annotations
@@ -51,27 +52,29 @@ def main() -> None:
     parser.add_argument("--lens", default="16,64,256", help="prefill lengths (default: 16,64,256)")
     parser.add_argument("--steps", default="16", help="tokens to decode (default: 16)")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu-only", action="store_true", help="compare with the CPU only")
     parser.add_argument("--out", type=Path, help="JSON lines: one row per test and runner, with every round")
     args = parser.parse_args()
     tests = ("-p", args.lens, "-n", args.steps)
+    where = {VULKAN: ("-ngl", "99"), CPU: ("-ngl", "0", "-dev", "none")}
+    peers = [CPU] if args.cpu_only else [VULKAN, CPU]
     rounds = [
-        {
-            OURS: ours(args.model, tests),
-            VULKAN: theirs(args.llama_bench, args.gguf, tests, "-ngl", "99"),
-            CPU: theirs(args.llama_bench, args.gguf, tests, "-ngl", "0", "-dev", "none"),
-        }
+        {OURS: ours(args.model, tests)}
+        | {peer: theirs(args.llama_bench, args.gguf, tests, *where[peer]) for peer in peers}
         for _ in range(args.rounds)
     ]
     rows = []
-    print(f"| test | {OURS} t/s | {VULKAN} | ratio | {CPU} | ratio |\n|---|---:|---:|---|---:|---|")
+    print(
+        f"| test | {OURS} t/s |{''.join(f' {peer} | ratio |' for peer in peers)}\n|---|---:|{'---:|---|' * len(peers)}"
+    )
     for test in rounds[0][OURS]:
-        mine, *others = ([r[who][test] for r in rounds] for who in (OURS, VULKAN, CPU))
+        mine, *others = ([r[who][test] for r in rounds] for who in (OURS, *peers))
         cells = [f"{statistics.median(mine):.1f}"]
         for speeds in others:
             times = [a / b for a, b in zip(mine, speeds, strict=True)]
             cells += [f"{statistics.median(speeds):.1f}", f"{min(times):.2g}–{max(times):.2g}×"]
         print(f"| {test} | {' | '.join(cells)} |")
-        samples = zip((OURS, VULKAN, CPU), (mine, *others), strict=True)
+        samples = zip((OURS, *peers), (mine, *others), strict=True)
         rows += [{"schema": 1, "kind": "beside", "test": test, "runner": who, "samples": s} for who, s in samples]
     if args.out:
         args.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
