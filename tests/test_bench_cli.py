@@ -81,16 +81,14 @@ def test_small_models_run_in_one_thread_of_a_software_driver() -> None:
 
 
 @pytest.mark.parametrize(("bits", "profile"), [("256", "software"), ("512", "software-wide"), (None, None)])
-def test_vectors_of_a_software_driver(bits: str | None, profile: str | None) -> None:
+def test_vectors_of_a_software_driver(bits: str | None, profile: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As wide as the user has said; otherwise 512 bits if the processor has them."""
-    if bits is None:
-        bits, profile = ("512", "software-wide") if adapters.has_wide_vectors() else ("256", "software")
-        env = {k: v for k, v in os.environ.items() if k != adapters.VECTORS}
+    if bits:
+        monkeypatch.setenv(adapters.VECTORS, bits)
     else:
-        env = os.environ | {adapters.VECTORS: bits}
-    result = bench(
-        MODEL, "-p", "1", "-n", "0", "-r", "1", "-w", "0", "--no-tune", "--no-roofline", "-o", "jsonl", env=env
-    )
+        monkeypatch.delenv(adapters.VECTORS, raising=False)
+        bits, profile = ("512", "software-wide") if adapters.has_wide_vectors() else ("256", "software")
+    result = bench(MODEL, "-p", "1", "-n", "0", "-r", "1", "-w", "0", "--no-tune", "--no-roofline", "-o", "jsonl")
     device = json.loads(result.out)["device"]
     if "llvmpipe" in device["name"]:
         assert (f"{bits} bits" in device["name"], device["profile"]) == (True, profile)

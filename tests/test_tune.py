@@ -17,7 +17,7 @@ from webgpu_run.errors import DeviceError
 from webgpu_run.gpu import tune
 from webgpu_run.gpu.device import Device
 from webgpu_run.gpu.executor import Executor
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, WIDE_SHORT, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits
 from webgpu_run.ops.linear_q4gsw import _case
 from webgpu_run.ops.spec import load_all
 from webgpu_run.runtime.open import load
@@ -92,7 +92,7 @@ def test_a_few_rounds_do_not_decide(second: list[float], best: str) -> None:
 
 def test_candidates(device: Device) -> None:
     assert tune.candidates(software(device)) == (SOFTWARE, SHORT, PLAIN)
-    assert tune.candidates(with_limits(device, software=True, profile=WIDE)) == (WIDE, WIDE_SHORT, PLAIN)
+    assert tune.candidates(with_limits(device, software=True, profile=WIDE)) == (WIDE, PLAIN)
     assert tune.candidates(with_limits(device, software=True, profile=PLAIN)) == (PLAIN, GPU)
     found = tune.candidates(with_limits(device, software=False, profile=GPU, max_invocations=128))
     assert found[0] == GPU

@@ -1,10 +1,11 @@
 // RMS norm of rows: rows times the norm's weight, and the factor of each row, which the linear applies to its sums, as it does
 // where it normalises rows itself. Few rows go from a uniform window into a texture. MANY rows go into a buffer, which is then
 // copied into a texture: on a software adapter a store into a texture costs several times one into a buffer. Each of eight
-// lanes takes one texel of every 32 k. ROWS rows share the loads of the weight.
+// lanes takes one texel of every 32 k. ROWS rows share the loads of the weight. A workgroup has GROUPS of eight lanes.
 // include: sum8_subgroup
 const K: u32 = 64;  // plan: elements per row
-const ROWS: u32 = 4;  // plan: rows per workgroup
+const ROWS: u32 = 4;  // plan: rows per group
+const GROUPS: u32 = 1;  // plan
 const MANY: u32 = 0;  // plan: 1 if rows are in buffers
 const STAGED_ROWS: u32 = 64;  // plan: rows per layer of the texture
 const WINDOW: u32 = 4;  // plan: rows in the window
@@ -24,9 +25,10 @@ fn store(i: u32, row: u32, y: vec4<f32>) {
   // if MANY == 0: textureStore(t_out, vec2(i, row % STAGED_ROWS), row / STAGED_ROWS, y);
 }
 
-@compute @workgroup_size(8)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let first = wid.x * ROWS;
+@compute @workgroup_size(8 * GROUPS)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+  let lane = local % 8;
+  let first = (wid.x * GROUPS + local / 8) * ROWS;
   var squares: array<f32, ROWS>;
   for (var i = lane; i < K / 4; i += 8) {
     let weight = t_norm[i];

@@ -1,5 +1,5 @@
-// Causal attention over texture caches with online softmax. A workgroup of eight lanes serves QROWS query rows and SHARE
-// query heads of one key head. For scores a lane owns a position, so q stays in registers and a dot product needs no other
+// Causal attention over texture caches with online softmax. Eight lanes serve QROWS query rows and SHARE query heads of one
+// key head; a workgroup has GROUPS of eight lanes, each with other heads. For scores a lane owns a position, so q stays in registers and a dot product needs no other
 // lane. For values a lane owns four elements of D. Scores are broadcast in a subgroup of at least 8. BLOCKS blocks of eight
 // positions share the loads of q. Rows past the end of the context are read but never enter a sum. Row 0 of a window is row
 // `first_row` of the call.
@@ -9,6 +9,7 @@ const SHARE: u32 = 2;  // plan: query heads per workgroup
 const QROWS: u32 = 1;  // plan: query rows per workgroup, one in a batch
 const WINDOW: u32 = 4;  // plan: query rows in the window
 const BLOCKS: u32 = 2;  // plan: blocks of eight positions per turn
+const GROUPS: u32 = 1;  // plan: groups of eight lanes, 1 or 2
 
 struct Params { rows: u32, first_row: u32, pos_slot: u32, scale: f32 }
 
@@ -41,10 +42,17 @@ fn max8(v: f32) -> f32 {
   return max(m, subgroupShuffleXor(m, 4u));
 }
 
-@compute @workgroup_size(8)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+@compute @workgroup_size(8 * GROUPS)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(local_invocation_index) local: u32,
+  // if GROUPS == 2: @builtin(subgroup_invocation_id) in_subgroup: u32,
+) {
+  let lane = local % 8;
+  // if GROUPS == 2: let upper = in_subgroup >= 8;  // never, where subgroups have eight lanes
   let row = wid.y * QROWS;
-  let head = wid.x * SHARE;
+  let own = (wid.x * GROUPS + local / 8) * SHARE;
+  let head = min(own, HEADS - SHARE);  // the last group may have no heads of its own
   let kv = head / (HEADS / KV_HEADS);
   let place = place_of(params.first_row + row);
   let seen = place.position + 1;
@@ -57,7 +65,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var s = 0u; s < PLACES; s++) { // unroll
       let mine = query(row + r / SHARE, head + r % SHARE, s * 8 + lane) * params.scale;
       for (var i = 0u; i < 8; i++) { // unroll
-        q[r][s * 8 + i] = subgroupBroadcast(mine, i);
+        q[r][s * 8 + i] = subgroupBroadcast(mine, i);  // if GROUPS == 1
+        // if GROUPS == 2: q[r][s * 8 + i] = select(subgroupBroadcast(mine, i), subgroupBroadcast(mine, i + 8), upper);
       }
     }
   }
@@ -89,12 +98,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
       }
       for (var j = 0u; j < 8; j++) { // unroll
+        var weight: array<f32, QUERIES>;
+        for (var r = 0u; r < QUERIES; r++) { // unroll
+          weight[r] = subgroupBroadcast(score[b][r], j);  // if GROUPS == 1
+          // if GROUPS == 2: weight[r] = select(subgroupBroadcast(score[b][r], j), subgroupBroadcast(score[b][r], j + 8), upper);
+        }
         for (var s = 0u; s < PLACES; s++) { // unroll
           let v = textureLoad(t_vt, vec2((kv * 8 + j) * D4 + s * 8 + lane, block[b] % LAYER_ROWS), block[b] / LAYER_ROWS);
           for (var r = 0u; r < QUERIES; r++) { // unroll
             // A weight of 0 would not do: 0 * NaN is NaN.
             let live = at + b * 8 + j < seen + r / SHARE;
-            acc[r][s] += subgroupBroadcast(score[b][r], j) * select(vec4<f32>(), v, live);
+            acc[r][s] += weight[r] * select(vec4<f32>(), v, live);
           }
         }
       }
@@ -103,7 +117,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   for (var r = 0u; r < QUERIES; r++) { // unroll
     let sum = sum8(total[r]);
     for (var s = 0u; s < PLACES; s++) { // unroll
-      if (s * 8 + lane < D4) { store(row + r / SHARE, head + r % SHARE, s * 8 + lane, acc[r][s] / sum); }
+      if (s * 8 + lane < D4 && own == head) { store(row + r / SHARE, head + r % SHARE, s * 8 + lane, acc[r][s] / sum); }
     }
   }
 }

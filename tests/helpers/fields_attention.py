@@ -166,7 +166,7 @@ def over_textures(
         step = dispatch(
             "sdpa_texture",
             {"rows": live, "first_row": first, "pos_slot": slot, "scale": scale},
-            (kv if few else heads, up(live, rows), 1),
+            (up(kv if few else heads, 2 if limits.profile.lanes == 16 else 1), up(live, rows), 1),
             HEADS=heads,
             KV_HEADS=kv,
             D=dim,
@@ -174,6 +174,7 @@ def over_textures(
             QROWS=rows,
             WINDOW=held,
             BLOCKS=2 if seq == 1 or sequences else 1,
+            GROUPS={8: 1, 16: 2}[limits.profile.lanes],
             **texels(cache, limits, sequences),
         )
         found.append(step | {"at": (first * heads * dim * 4, held * heads * dim * 4)})

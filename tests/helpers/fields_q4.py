@@ -217,7 +217,9 @@ def expected(
         norm = {"K": k, "ROWS": 4, "MANY": many, "STAGED_ROWS": 64, "WINDOW": 0 if many else few(m, k, limits)}
         from_x = {} if copied else {"at": (0, few(m, k, limits) * k * 4)}
         params = {"rows": m, "eps": eps}
-        found = [{"kernel": "norm_rows", "params": params, "grid": (up(m, 4), 1, 1), "consts": norm, **from_x}]
+        norm["GROUPS"] = profile.lanes // 8  # of lanes, with four rows each
+        grid = (up(m, 4 * norm["GROUPS"]), 1, 1)
+        found = [{"kernel": "norm_rows", "params": params, "grid": grid, "consts": norm, **from_x}]
     elif ("round" in forms and not fresh) or ("norm" in forms and not folded and (m > 1 or long)):
         of = {"norm": "norm" in forms, "rounded": "round" in forms, "in_bytes": in_bytes, "image": pairs}
         found = ready(m, k, limits, eps=eps, pairs=packed, **of)

@@ -15,7 +15,7 @@ TRACES = ("tree", "json")
 TIMINGS = ("op", "dispatch", "layer")
 STATS = ("line", "json", "none")
 KV = ("auto", "f32", "f16")
-_SOFTWARE = ("software", "software-short", "software-wide", "software-wide-short", "software-plain")
+_SOFTWARE = ("software", "software-short", "software-wide", "software-plain")
 PROFILES = ("gpu", "gpu-plain", "gpu-8x16", "gpu-32x4", *_SOFTWARE)
 TEXT = {
     "Prompt": ("prompt", "prompt_file", "prompt_ids", "prompt_cache", "chunk", "tokenizer", "lookup"),

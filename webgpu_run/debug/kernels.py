@@ -17,7 +17,7 @@ from ..graph.passes.pick import PICK
 from ..graph.planner import Engine
 from ..ops import wgsl, wgsl_types
 from ..ops.choice import RECENT, WORDS
-from ..ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, WIDE_SHORT, Limits
+from ..ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits
 from ..shapes import Array, Dims
 
 ROWS = (1, 2, 5, 16, 64, 512)  # decode, short and long prefills
@@ -38,7 +38,6 @@ PROFILES: Mapping[str, Limits] = {
     "software": replace(_CPU, profile=SOFTWARE, subgroups=True),
     "software-short": replace(_CPU, profile=SHORT, subgroups=True),
     "software-wide": replace(_CPU, profile=WIDE, subgroups=True),
-    "software-wide-short": replace(_CPU, profile=WIDE_SHORT, subgroups=True),
     "software-plain": replace(_CPU, profile=PLAIN),
 }
 

@@ -35,7 +35,7 @@ from ..formats.vkgraph import Constant, OperatorCall, VkGraph, VkTensor
 from ..graph.graph import Graph
 from ..graph.planner import Engine
 from ..ops import wgsl
-from ..ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, WIDE_SHORT, Profile
+from ..ops.limits import GPU, PLAIN, SHORT, WIDE, Profile
 from ..ops.q4_layout import WORKGROUPS
 from ..shapes import Array
 from ..version import __version__
@@ -54,7 +54,6 @@ _SOFTWARE_ROWS = (1, 8)  # with 8 rows, a processor's instruction cache matters
 _CLEARLY = 0.9  # another profile must be faster than the expected one by this factor
 _FAR = 0.8  # one that would lose KV caches in textures by this factor
 _NOTICEABLY = 0.97  # a variant of the same kernels by this factor
-_SHORT_CODE = {SOFTWARE: SHORT, WIDE: WIDE_SHORT}
 _NEARLY_ALL = 0.8  # in this fraction of the rounds
 _ROUNDS = 10
 _MAX_ENTRIES = 64  # of the file
@@ -70,7 +69,7 @@ def candidates(device: Device) -> tuple[Profile, ...]:
     """The profiles to measure; the one that is expected to be fastest comes first."""
     first = device.limits.profile
     if device.limits.software:  # compiling is slow there, so only these are tried
-        return (first, GPU) if first == PLAIN else (first, _SHORT_CODE[first], PLAIN)
+        return {PLAIN: (first, GPU), WIDE: (first, PLAIN)}.get(first, (first, SHORT, PLAIN))
     size = first.lanes * first.splits
     others = [(lanes, size) for lanes in _LANES] + [(first.lanes, n) for n in _INVOCATIONS]
     return tuple(dict.fromkeys((first, *(p for p in starmap(_variants(device), others) if p))))
@@ -137,7 +136,7 @@ def columns(device: Device) -> list[str]:
 def _row_counts(device: Device) -> tuple[int, ...]:
     if not device.limits.software:
         return ROWS
-    return _SOFTWARE_ROWS[:1] if device.limits.profile == PLAIN else _SOFTWARE_ROWS
+    return _SOFTWARE_ROWS if SHORT in candidates(device) else _SOFTWARE_ROWS[:1]
 
 
 def decide(device: Device, times: Times) -> str | None:

@@ -238,6 +238,7 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
     rows = 2 if not alone and heads // kv <= 4 else 1  # query rows per workgroup: more do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
     blocks = 2 if alone else 1
+    groups = limits.profile.lanes // 8  # that fill a vector
     steps = []
     for first in range(0, seq, window):
         live = min(window, seq - first)
@@ -250,10 +251,10 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
                     ("pos_slot", a.slots["pos"]),
                     ("scale", a.num("scale", dim**-0.5)),
                 ),
-                (heads // share, ceil_div(live, rows), 1),
+                (ceil_div(heads // share, groups), ceil_div(live, rows), 1),
                 (
                     *(("HEADS", heads), ("KV_HEADS", kv), ("D", dim), ("SHARE", share), ("QROWS", rows)),
-                    *(("WINDOW", window), ("BLOCKS", blocks)),
+                    *(("WINDOW", window), ("BLOCKS", blocks), ("GROUPS", groups)),
                     *cache_consts(a, limits),
                 ),
                 (("q", Window(first * heads * dim * 4, window * heads * dim * 4)),),

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..shapes import Array, rows_of
 from . import attention, attention_q4gsw, attention_rows, linear_q4gsw
-from .limits import SHORT, SOFTWARE, WIDE, WIDE_SHORT, Limits
+from .limits import SHORT, SOFTWARE, WIDE, Limits
 from .plan import Plan
 from .spec import Args, Case, op
 
@@ -47,7 +47,7 @@ def _case(of_one: Case, sequences: int, pos: int) -> Case:
     pack=attention_q4gsw.pack,
     resources=attention_q4gsw.resources,
     make=make,
-    profiles=(SOFTWARE, SHORT, WIDE, WIDE_SHORT),
+    profiles=(SOFTWARE, SHORT, WIDE),
     cases=(
         _case(attention_q4gsw.CASES[0], 3, 27),
         _case(attention_q4gsw.CASES[1], 2, 17),

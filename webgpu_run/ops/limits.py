@@ -35,10 +35,9 @@ SOFTWARE = Profile(
     "software", 8, 1, images=True, shuffle=True, image_cache=True, workgroup=32, tiled=False, fill=1, rows=8
 )
 SHORT = replace(SOFTWARE, name="software-short", rows=4)  # for processors with a small instruction cache
-WIDE = replace(SOFTWARE, name="software-wide", lanes=16)  # for vectors of 16 lanes
-WIDE_SHORT = replace(WIDE, name="software-wide-short", rows=SHORT.rows)
+WIDE = replace(SHORT, name="software-wide", lanes=16)  # for vectors of 16 lanes; long code is no faster there
 PLAIN = Profile("software-plain", 8, 1, images=True, workgroup=32, tiled=False, fill=1)  # without subgroups
-PROFILES = (GPU, SOFTWARE, SHORT, WIDE, WIDE_SHORT, PLAIN)
+PROFILES = (GPU, SOFTWARE, SHORT, WIDE, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)

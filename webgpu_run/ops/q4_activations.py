@@ -209,13 +209,14 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
 
 def _norm_step(linear: Linear, m: int, limits: Limits, *, many: bool) -> Step:
     """Normalise m rows: many of them into the buffer `normed`, few, from a window, into the texture `ready`."""
-    k = linear.k
+    k, groups = linear.k, limits.profile.lanes // 8
     window = 0 if many else _few_rows(k, limits)
+    consts = (("K", k), ("ROWS", 4), ("MANY", int(many)), ("STAGED_ROWS", STAGED_ROWS), ("WINDOW", window))
     return Step(
         "norm_rows",
         (("rows", m), ("eps", linear.eps)),
-        (ceil_div(m, 4), 1, 1),
-        (("K", k), ("ROWS", 4), ("MANY", int(many)), ("STAGED_ROWS", STAGED_ROWS), ("WINDOW", window)),
+        (ceil_div(m, 4 * groups), 1, 1),
+        (*consts, ("GROUPS", groups)),
         () if many else (("x", Window(0, window * k * 4)),),
         (("x", "x"), ("norm", "norm"), ("out", "normed" if many else "ready")),
         (8 * m * k, 4 * m * k),
