@@ -43,13 +43,10 @@ fn max8(v: f32) -> f32 {
 }
 
 @compute @workgroup_size(8 * GROUPS)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
-  // if GROUPS == 2: @builtin(subgroup_invocation_id) in_subgroup: u32,
-) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let lane = local % 8;
-  // if GROUPS == 2: let upper = in_subgroup >= 8;  // never, where subgroups have eight lanes
+  // Whether a lane is in the second group of its subgroup; where subgroups have eight lanes, none is.
+  // if GROUPS == 2: let upper = subgroupBroadcastFirst(local / 8) != local / 8;
   let row = wid.y * QROWS;
   let own = (wid.x * GROUPS + local / 8) * SHARE;
   let head = min(own, HEADS - SHARE);  // the last group may have no heads of its own
