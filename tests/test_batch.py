@@ -26,7 +26,7 @@ from webgpu_run.graph.planner import Engine
 from webgpu_run.llm import batch as scheduler
 from webgpu_run.llm.sampling import Sampler
 from webgpu_run.ops.choice import GREEDY
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits
 from webgpu_run.ops.pick_rows import rows_of_words
 from webgpu_run.runtime.batch import Batch, Row
 from webgpu_run.runtime.model import Model
@@ -109,12 +109,12 @@ def test_a_row_does_not_depend_on_other_rows_in_any_bit(name: str, device: Devic
 def test_a_row_has_the_bits_of_a_single_run(name: str, device: Device) -> None:
     """On software adapters, if the caches are textures: prefilled at once, token by token, or in a batch.
 
-    Both profiles with texture caches give these bits.
+    All profiles with texture caches give these bits.
     """
     path = bundled_model() if name == "bundled" else FIXTURES / f"{name}.pte"
     assert path
     text, found = [*PROMPT, *PROMPT[::-1]], set()
-    for profile in (SOFTWARE, SHORT):
+    for profile in (SOFTWARE, SHORT, WIDE):
         model = Model(pte.load(path), with_limits(device, profile=profile))
         whole = model.run([np.array([text]), np.array([0])])[0].reshape(-1)
         model.reset()
@@ -127,7 +127,7 @@ def test_a_row_has_the_bits_of_a_single_run(name: str, device: Device) -> None:
 
 
 @pytest.mark.parametrize("drawn", [False, True])
-@pytest.mark.parametrize("profile", [SOFTWARE, GPU, PLAIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("profile", [SOFTWARE, WIDE, GPU, PLAIN], ids=lambda p: p.name)
 def test_steps_that_share_a_submission_are_those_of_single_calls(profile: Any, drawn: bool, device: Device) -> None:
     machine = with_limits(device, profile=profile) if profile != device.limits.profile else device
     model = Model(pte.load(FIXTURES / "tiny_dyn.pte"), machine)
@@ -186,7 +186,7 @@ def batch_inputs(rng: np.random.Generator) -> list[Array]:
     return [x.astype(np.int32) for x in (ids, position, places, index, rows_of_words(picks))]
 
 
-@pytest.mark.parametrize("profile", [SOFTWARE, SHORT, GPU, PLAIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("profile", [SOFTWARE, SHORT, WIDE, GPU, PLAIN], ids=lambda p: p.name)
 def test_plans_of_any_batch_in_any_order_are_fresh_ones(profile: Any) -> None:
     limits = Limits(subgroups=profile.shuffle, software=profile is not GPU, profile=profile)
     engine = planned_batch(pte.load(FIXTURES / "tiny_dyn.pte").method(None).delegates[0], limits, 5, 64)

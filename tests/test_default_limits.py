@@ -16,7 +16,7 @@ from webgpu_run.formats import pte
 from webgpu_run.graph import budget
 from webgpu_run.graph.lower import planned
 from webgpu_run.ops import wgsl, wgsl_types
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits
 from webgpu_run.ops.plan import Step
 
 from helpers.modules import planned_cases
@@ -28,11 +28,11 @@ SHAPES = [
 ]
 KINDS = {
     f"{profile.name}{'-subgroups' * subgroups}-{kv}": Limits(profile=profile, subgroups=subgroups, kv=kv)
-    for profile in (GPU, *SHAPES, SOFTWARE, SHORT, PLAIN)
+    for profile in (GPU, *SHAPES, SOFTWARE, SHORT, WIDE, PLAIN)
     for subgroups in (False, True)
     for kv in ("f32", "f16")
     if subgroups == profile.shuffle or profile is GPU
-    if kv == "f32" or profile in (GPU, SOFTWARE, SHORT)
+    if kv == "f32" or profile in (GPU, SOFTWARE, SHORT, WIDE)
 }
 MODELS = [*sorted((Path(__file__).parent / "fixtures").glob("*.pte")), bundled_model()]
 

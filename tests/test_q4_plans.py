@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from webgpu_run.debug.kernels import PROFILES
-from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, Limits, Profile
+from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits, Profile
 from webgpu_run.ops.q4_activations import Linear
 from webgpu_run.ops.q4_dispatch import linear_steps
 from webgpu_run.ops.q4_layout import fits
@@ -18,6 +18,7 @@ from helpers import fields_q4
 LIMITS = {
     "software": Limits(software=True, subgroups=True, uniform_align=32, max_texture=16384, profile=SOFTWARE),
     "short": Limits(software=True, subgroups=True, uniform_align=256, max_texture=8192, profile=SHORT),
+    "wide": Limits(software=True, subgroups=True, max_texture=8192, profile=WIDE),
     "plain": Limits(software=True, profile=PLAIN),
     "gpu": Limits(profile=GPU),
     "small": Limits(profile=GPU, max_workgroups=13, max_invocations=64, max_workgroup_bytes=8192, max_texture=512),
@@ -54,7 +55,7 @@ def test_every_field(m: int, k: int, group: int, widths: tuple[int, ...], form: 
     assert [fields_q4.seen(step) for step in steps] == want
 
 
-@pytest.mark.parametrize("profile", [SOFTWARE, SHORT, PLAIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("profile", [SOFTWARE, SHORT, WIDE, PLAIN], ids=lambda p: p.name)
 @pytest.mark.parametrize("align", [32, 64, 256])
 def test_windows_begin_where_a_uniform_may(align: int, profile: Profile) -> None:
     limits = Limits(software=True, subgroups=profile.shuffle, uniform_align=align, profile=profile)

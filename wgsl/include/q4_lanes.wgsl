@@ -1,5 +1,5 @@
-// Activations in f32 for subgroups of at least 8: lane j of every 8 loads the four x at 4 j of a block, and broadcasts them. The file
-// that includes this one has four(row, i), which loads them, and factor_of(row), which their sums are still to be multiplied by.
+// Activations in f32 for subgroups of at least 8: lane j of every 8 loads the four x at 4 j of a block, and broadcasts them. The
+// file that includes this one has four(row, i), which loads them, and factor(row, square), by which their sums are multiplied.
 // include: q4_float
 // include: sum8_subgroup
 fn load_x(row: u32, b: u32, lane: u32) -> X {
