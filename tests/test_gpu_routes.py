@@ -112,7 +112,7 @@ def test_strips_on_several_texture_rows(group: int, form: dict[str, bool], devic
 @pytest.mark.parametrize("profile", [SOFTWARE, SHORT, WIDE], ids=lambda p: p.name)
 @pytest.mark.parametrize("form", [{"norm": True, "res": True}, {"rounded": True}, {}])
 def test_numbers_of_rows(form: dict[str, bool], profile: Profile, device: Device) -> None:
-    """Each number of rows per workgroup that a software adapter gets, and of strips (6 make 3 per texture row, 3 two)."""
+    """Each number of rows per workgroup that a software adapter gets, and of strips: 3 per texture row, or 2."""
     if not device.limits.subgroups:
         pytest.skip("the adapter has no subgroups of eight")
     op, case = load_all()["wr.linear_q4gsw.1"], _fused_case(27, 128, (192,), 8, 6, 5, 4, 3, 2, 1, **form)
