@@ -1,8 +1,8 @@
 // Causal attention over texture caches with online softmax. Eight lanes serve QROWS query rows and SHARE query heads of one
-// key head; a workgroup has GROUPS of eight lanes, each with other heads. For scores a lane owns a position, so q stays in registers and a dot product needs no other
-// lane. For values a lane owns four elements of D. Scores are broadcast in a subgroup of at least 8. BLOCKS blocks of eight
-// positions share the loads of q. Rows past the end of the context are read but never enter a sum. Row 0 of a window is row
-// `first_row` of the call.
+// key head; a workgroup has GROUPS of eight lanes, each with other heads. For scores a lane owns a position, so q stays in
+// registers and a dot product needs no other lane. For values a lane owns four elements of D. Scores are broadcast in a
+// subgroup of at least 8. BLOCKS blocks of eight positions share the loads of q. Rows past the end of the context are read but
+// never enter a sum. Row 0 of a window is row `first_row` of the call.
 // include: cache_texture
 // include: row_place
 const SHARE: u32 = 2;  // plan: query heads per workgroup

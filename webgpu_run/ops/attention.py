@@ -238,7 +238,7 @@ def attend_steps(a: Args, limits: Limits) -> tuple[Step, ...]:
     rows = 2 if not alone and heads // kv <= 4 else 1  # query rows per workgroup: more do not fit in registers
     share = heads // kv if heads // kv <= 4 else 1
     blocks = 2 if alone else 1
-    groups = limits.profile.lanes // 8  # that fill a vector
+    groups = limits.profile.groups
     steps = []
     for first in range(0, seq, window):
         live = min(window, seq - first)

@@ -25,6 +25,11 @@ class Profile:
     rows: int = 4  # most per workgroup of q4_strips.wgsl: more rows share the unpacked weights, but need longer code
 
     @property
+    def groups(self) -> int:
+        """Groups of eight lanes that fill a vector of a software adapter, for kernels that work with eight."""
+        return self.lanes // 8
+
+    @property
     def row_lanes(self) -> int:
         """Invocations per workgroup of softmax and layer_norm. Eight are one vector of a software adapter."""
         return 8 if self.images else 64

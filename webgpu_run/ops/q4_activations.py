@@ -209,7 +209,7 @@ def source(linear: Linear, m: int, limits: Limits) -> ActivationSource:
 
 def _norm_step(linear: Linear, m: int, limits: Limits, *, many: bool) -> Step:
     """Normalise m rows: many of them into the buffer `normed`, few, from a window, into the texture `ready`."""
-    k, groups = linear.k, limits.profile.lanes // 8
+    k, groups = linear.k, limits.profile.groups
     window = 0 if many else _few_rows(k, limits)
     consts = (("K", k), ("ROWS", 4), ("MANY", int(many)), ("STAGED_ROWS", STAGED_ROWS), ("WINDOW", window))
     return Step(
