@@ -368,7 +368,7 @@ def test_auto_takes_what_memory_has_room_for(llm: LLM, monkeypatch: pytest.Monke
 
 
 def test_auto_measures(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = llm.batch(8)
+    batches = llm.batches(8)
     clock = [0]
     run = Batch.run
 
@@ -378,7 +378,7 @@ def test_auto_measures(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Batch, "run", timed)
     monkeypatch.setattr(scheduler.time, "perf_counter_ns", lambda: clock[0])
-    assert scheduler.measured(batch, 8) == 4
+    assert scheduler.measured(batches, 8) == 4
 
 
 def test_the_command(llm: LLM, tmp_path: Path) -> None:

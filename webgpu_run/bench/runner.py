@@ -8,16 +8,19 @@ slower.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from ..gpu.callstats import CallStats
+from ..llm.batch import shares
 from ..llm.session import Interface
 from ..ops.choice import GREEDY
-from ..runtime.batch import Batch
+from ..runtime.batch import LEAST_SHARE, Batch, nbytes_of, open_batches
 from ..runtime.batch import Row as BatchRow
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
@@ -51,9 +54,8 @@ class Bench:
         self.chunk = reach.largest if reach.exact else min(chunk or reach.largest, reach.largest)
         self._filled = 0
         self._decoder = Decoder(model)
-        before = model.device.allocated
-        self._batch = Batch(model, sequences) if sequences > 1 else None
-        self.batch_bytes = model.device.allocated - before
+        self._batches = open_batches(model, sequences) if sequences > 1 else ()
+        self.batch_bytes = nbytes_of(self._batches) if self._batches else 0
 
     def run_round(self, measured: Measured, warmup: int) -> None:
         """Add one round to a trial: warm-up, a sample, and in some rounds GPU times."""
@@ -162,30 +164,45 @@ class Bench:
         self._filled = max(self._filled, position + trial.tokens)
         return Sample.of(wall, stats, shares or [ns for ns, _ in deliveries], deliveries)
 
+    def _shares(self, trial: Trial, position: int) -> list[tuple[Batch, list[int]]]:
+        """The batches of a trial, each with the tokens of its sequences."""
+        tokens = iter(self._ids(position, position + trial.batch))
+        counts = shares(trial.batch, min(len(self._batches), max(1, trial.batch // LEAST_SHARE)))
+        return [(b, list(itertools.islice(tokens, n))) for b, n in zip(self._batches, counts, strict=False)]
+
     def _decode_batch(self, trial: Trial) -> Sample:
         """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed."""
-        assert self._batch
-        stats, deliveries = list[CallStats](), list[tuple[int, int]]()
-        tokens, done, start = self._ids(trial.depth, trial.depth + trial.batch), 0, time.perf_counter_ns()
-        last = start
+        parts, start = self._shares(trial, trial.depth), time.perf_counter_ns()
+        with ThreadPoolExecutor(len(parts)) as threads:
+            others = [threads.submit(self._decode_part, trial, *part) for part in parts[1:]]
+            stats, deliveries = self._decode_part(trial, *parts[0])
+            for other in others:
+                stats += other.result()[0]
+        each = [ns // count for ns, count in deliveries for _ in range(count)]
+        return Sample.of(time.perf_counter_ns() - start, stats, each, deliveries)
+
+    def _decode_part(
+        self, trial: Trial, batch: Batch, tokens: list[int]
+    ) -> tuple[list[CallStats], list[tuple[int, int]]]:
+        """The steps of one batch: the statistics of its calls, and the time and tokens of each delivery."""
+        stats, deliveries, done, last = list[CallStats](), list[tuple[int, int]](), 0, time.perf_counter_ns()
         while done < trial.tokens:
             rows = [BatchRow(token, k, trial.depth + done) for k, token in enumerate(tokens)]
-            count = self._batch.together(trial.tokens - done)
-            (*_, tokens), of_call = self._batch.decode(rows, [[GREEDY] * trial.batch] * count)
+            count = batch.together(trial.tokens - done)
+            (*_, tokens), of_call = batch.decode(rows, [[GREEDY] * len(rows)] * count)
             now = time.perf_counter_ns()
             stats.append(of_call)
             deliveries.append((now - last, count))
             done, last = done + count, now
-        shares = [ns // count for ns, count in deliveries for _ in range(count)]
-        return Sample.of(last - start, stats, shares, deliveries)
+        return stats, deliveries
 
     def _timed_batch(self, trial: Trial, position: int) -> tuple[CallStats, list[tuple[int, int]]]:
-        """One step of a batch with timestamps, and the work of its dispatches."""
-        assert self._batch
-        tokens = self._ids(position, position + trial.batch)
+        """One step of a batch with timestamps, and the work of its dispatches. If several batches share the sequences,
+        it is a step of the first one: the others take the same time in parallel."""
+        batch, tokens = self._shares(trial, position)[0]
         rows = [BatchRow(token, k, position, words=GREEDY) for k, token in enumerate(tokens)]
-        stats = self._batch.run(rows, timed=True)[2]
-        return stats, [c.step.work for c in self._batch.executor.commands()]
+        stats = batch.run(rows, timed=True)[2]
+        return stats, [c.step.work for c in batch.executor.commands()]
 
     def _logits(self, ids: Sequence[int], position: int, *, timed: bool = False) -> Array:
         """The logits of the last token."""

@@ -16,7 +16,7 @@ from .native import check_process, ensure_instance, shorten_parsing
 HINT = "install a Vulkan driver (a software one will do): sudo apt-get install -y mesa-vulkan-drivers"
 THREADS = "LP_NUM_THREADS"  # environment variable: threads of Mesa's software driver
 VECTORS = "LP_NATIVE_VECTOR_WIDTH"  # environment variable: bits of the vectors that this driver computes with
-_SMALL = 16 << 20  # bytes of a model file below which one thread is faster
+SMALL = 16 << 20  # bytes of a model file below which one thread is faster
 _BACKENDS = {"vulkan": "Vulkan", "metal": "Metal", "d3d12": "D3D12", "gl": "OpenGL", "opengl": "OpenGL"}
 _KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 # What Mesa needs for vectors of 512 bits, and an extension that processors lack whose clock these vectors slow down.
@@ -62,6 +62,11 @@ class Adapter:
     @property
     def software(self) -> bool:
         return self.kind == "CPU"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is the same for this adapter in every list."""
+        return self.name, self.backend, self.driver
 
 
 def list_adapters(*, gl: bool = True) -> list[Adapter]:
@@ -128,5 +133,5 @@ def suit(nbytes: int) -> None:
 
     Mesa's software driver wakes all its threads for every dispatch, which takes longer than a small dispatch itself.
     """
-    if nbytes < _SMALL:
+    if nbytes < SMALL:
         os.environ.setdefault(THREADS, "0")

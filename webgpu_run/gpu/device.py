@@ -23,8 +23,8 @@ from ..ops import wgsl
 from ..ops.limits import GPU, PLAIN, SOFTWARE, WIDE, Limits
 from ..ops.wgsl import Consts, Kernel
 from ..shapes import Array, align
-from .adapters import THREADS, Adapter, load_wgpu, pick
-from .native import Native, RecordedPass, check_process, handle
+from .adapters import THREADS, Adapter, list_adapters, load_wgpu, pick
+from .native import Native, RecordedPass, another_instance, check_process, handle
 
 _FEATURES = ("timestamp-query", "shader-f16", "subgroup")
 # Uploads go through staging memory that wgpu never frees: uploading in small parts, few at a time, keeps it small.
@@ -133,9 +133,24 @@ class Device:
         return self.native.lock
 
     @property
+    def has_one_thread(self) -> bool:
+        """Whether this is a software driver that computes in one thread, see `adapters.suit`."""
+        return self.adapter.software and os.environ.get(THREADS) == "0"
+
+    @property
     def overlaps(self) -> bool:
         """Whether the host can prepare a call while another runs. A software driver needs every core itself."""
-        return not self.adapter.software or os.environ.get(THREADS) == "0"
+        return not self.adapter.software or self.has_one_thread
+
+    def twin(self) -> Device:
+        """Another device on this adapter, with an instance of the driver of its own: both compute at the same time."""
+        with another_instance():
+            adapter = next((a for a in list_adapters(gl=False) if a.key == self.adapter.key), None)
+            if adapter is None:
+                raise DeviceError(f"a second device can't be opened on {self.name}")
+            other = Device(adapter)
+        other.limits, other.tuned = self.limits, self.tuned
+        return other
 
     @property
     def pipeline_count(self) -> int:

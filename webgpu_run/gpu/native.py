@@ -10,13 +10,14 @@ Ctrl-C interrupts.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import queue
 import re
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..errors import DeviceError
@@ -46,6 +47,24 @@ def ensure_instance(*, gl: bool) -> None:
     if _helpers._the_instance is None or gl:
         _helpers._the_instance = None
         extras.set_instance_extras(backends=["All" if gl else "Primary"])
+
+
+@contextlib.contextmanager
+def another_instance() -> Iterator[None]:
+    """Adapters that are listed in this block belong to an instance of their own, which lives as long as their devices.
+
+    Mesa's software driver runs one dispatch at a time for each instance.
+    """
+    from wgpu.backends.wgpu_native import _helpers, extras, lib
+
+    first, _helpers._the_instance = _helpers._the_instance, None
+    try:
+        extras.set_instance_extras(backends=["Primary"])
+        yield
+    finally:
+        if _helpers._the_instance is not None:
+            lib.wgpuInstanceRelease(_helpers._the_instance)
+        _helpers._the_instance = first
 
 
 @functools.cache

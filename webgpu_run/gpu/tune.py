@@ -309,7 +309,7 @@ def cache_file() -> Path | None:
 
 def key_of(adapter: Adapter) -> str:
     """The key of a choice: adapter, driver, version and kernels."""
-    return " | ".join((adapter.name, adapter.backend, adapter.driver, __version__, _kernels_hash()))
+    return " | ".join((*adapter.key, __version__, _kernels_hash()))
 
 
 def remembered(adapter: Adapter) -> str | None:

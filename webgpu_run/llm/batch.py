@@ -6,9 +6,11 @@ reply ends, the next prompt takes its place.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
 
 from ..errors import RunError, ShapeError, UnsupportedError
 from ..gpu.callstats import CallStats
@@ -25,6 +27,7 @@ from .tokenizer import StopStrings, TextStream
 MOST = 16  # sequences at a time, if their number is not given
 UNKNOWN_MEMORY = 1 << 30  # bytes for their caches, where the adapter does not tell how much memory it has
 BLOCK = 8  # a shared beginning is a multiple of this long
+AT_STOP = 10.0  # seconds to wait for the call that a batch is in when its run is stopped
 
 
 class _Beginning:
@@ -85,24 +88,78 @@ class _Sequence:
         return Completion(self.job.id, text, ids, self.reason, len(self.prompt), *times, seed)
 
 
-class BatchRun:
-    """Runs jobs through a batch, at most `parallel` at a time."""
+class _Queue:
+    """The jobs that wait. The batches of a run take them from several threads."""
 
-    def __init__(self, llm: LLM, batch: Batch, jobs: Sequence[Job], parallel: int) -> None:
-        self.llm, self.batch, self.parallel = llm, batch, parallel
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = deque(jobs)
+        self.waiting = Counter(beginning_of(job) for job in jobs)  # how many jobs wait for each beginning
+        self.lock = threading.Lock()
+        self.is_stopped = False  # a batch failed, or the caller wants no more completions
+
+
+class BatchRun:
+    """Runs jobs through batches, at most `parallel` at a time."""
+
+    def __init__(self, llm: LLM, batches: Sequence[Batch], jobs: Sequence[Job], parallel: int) -> None:
+        self.parallel = parallel
+        self._queue = _Queue(jobs)
+        counts = [count for count in shares(parallel, len(batches)) if count]
+        self._lanes = [_Lane(llm, b, self._queue, most) for b, most in zip(batches, counts, strict=False)]
+
+    def completions(self) -> Iterator[tuple[int, Completion]]:
+        """Index and completion of each job, as they end."""
+        if len(self._lanes) == 1:
+            yield from self._lanes[0].completions()
+            return
+        done = SimpleQueue[tuple[int, Completion] | BaseException | None]()
+        threads = [threading.Thread(target=_serve, args=(i, done), daemon=True, name="batch") for i in self._lanes]
+        for thread in threads:
+            thread.start()
+        try:
+            left = len(threads)
+            while left:
+                found = done.get()
+                if isinstance(found, BaseException):
+                    raise found
+                if found is None:
+                    left -= 1
+                else:
+                    yield found
+        finally:
+            self._queue.is_stopped = True
+            for thread in threads:
+                thread.join(AT_STOP)
+
+
+def _serve(lane: _Lane, done: SimpleQueue[tuple[int, Completion] | BaseException | None]) -> None:
+    """Pass the completions of a batch on, then None, or what ended them."""
+    try:
+        for found in lane.completions():
+            done.put(found)
+    except BaseException as error:
+        done.put(error)
+    else:
+        done.put(None)
+
+
+class _Lane:
+    """One batch of a run, and the replies that it generates: at most `most` at a time."""
+
+    def __init__(self, llm: LLM, batch: Batch, queue: _Queue, most: int) -> None:
+        self.llm, self.batch, self.most = llm, batch, most
         self.capacity = min(llm.session.capacity, batch.context)
-        self._waiting = deque(jobs)
-        self._users = Counter(beginning_of(job) for job in jobs)
+        self._queue = queue
         self._beginnings: dict[tuple[int, ...], _Beginning] = {}
         self._free = list(reversed(range(batch.sequences)))
         self._texts: list[_Sequence] = []
 
     def completions(self) -> Iterator[tuple[int, Completion]]:
-        """Index and completion of each job, as they end."""
+        """Index and completion of each job that this batch takes, as they end."""
         session = self.llm.session
-        while self._waiting or self._texts:
+        while self._queue.jobs or self._texts:
             yield from self._admit()
-            if session.interrupted():
+            if session.interrupted() or self._queue.is_stopped:
                 raise Stopped
             rows = self._rows()
             if not rows:
@@ -134,26 +191,40 @@ class BatchRun:
 
     def _admit(self) -> Iterator[tuple[int, Completion]]:
         """Give free caches to waiting jobs. A job with impossible options is an error, and ends at once."""
-        while self._waiting and len(self._texts) < self.parallel:
-            job = self._waiting[0]
-            ids = beginning_of(job)
-            is_new = bool(ids) and ids not in self._beginnings and self._users[ids] > 1
-            if len(self._free) < 1 + is_new:
-                return
-            self._waiting.popleft()
+        self._release()
+        while len(self._texts) < self.most and (job := self._take()):
             try:
                 text = _Sequence(self.llm, job)
             except RunError as error:
-                self._users[ids] -= 1
-                self._release(ids)
                 yield job.index, Completion(job.id, error=str(error))
                 continue
-            if is_new:
-                self._beginnings[ids] = _Beginning(ids, self._free.pop())
+            ids = beginning_of(job)
             text.slot = self._free.pop()
             if ids in self._beginnings:
                 text.beginning, text.run = self._beginnings[ids], len(ids)
             self._texts.append(text)
+
+    def _take(self) -> Job | None:
+        """The next job if there are caches for it: its own, and one for a beginning that later jobs share with it."""
+        jobs, waiting = self._queue.jobs, self._queue.waiting
+        with self._queue.lock:
+            if not jobs:
+                return None
+            ids = beginning_of(jobs[0])
+            is_new = bool(ids) and ids not in self._beginnings and waiting[ids] > 1
+            if len(self._free) < 1 + is_new:
+                return None
+            waiting[ids] -= 1
+            if is_new:
+                self._beginnings[ids] = _Beginning(ids, self._free.pop())
+            return jobs.popleft()
+
+    def _release(self) -> None:
+        """Free the caches of beginnings that neither a waiting job nor a reply needs."""
+        needed = {id(text.beginning) for text in self._texts}
+        for ids, beginning in list(self._beginnings.items()):
+            if not self._queue.waiting[ids] and id(beginning) not in needed:
+                self._free.append(self._beginnings.pop(ids).slot)
 
     def _rows(self) -> list[tuple[_Sequence | None, Row]]:
         """The rows of the next call: a token of every reply, then tokens of prompts. Beginnings belong to no text."""
@@ -187,16 +258,13 @@ class BatchRun:
         if text.reason or not is_finite:
             self._texts.remove(text)
             self._free.append(text.slot)
-            ids = beginning_of(text.job)
-            self._users[ids] -= 1
-            self._release(ids)
             error = Completion(text.job.id, error="the logits are not finite")
             yield text.job.index, text.completion() if is_finite else error
 
-    def _release(self, ids: tuple[int, ...]) -> None:
-        """Free the cache of a beginning that no job needs any more."""
-        if not self._users[ids] and ids in self._beginnings:
-            self._free.append(self._beginnings.pop(ids).slot)
+
+def shares(count: int, parts: int) -> list[int]:
+    """A number as so many numbers that differ by at most one."""
+    return [(count + parts - 1 - i) // parts for i in range(parts)]
 
 
 def beginning_of(job: Job) -> tuple[int, ...]:
@@ -215,7 +283,7 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int 
     most, problem = parallel or fastest or _fitting(llm, extra), "there is no memory for a second KV cache"
     while most > 1:
         try:
-            batch = llm.batch(most + extra)
+            batches = llm.batches(most, extra)
         except UnsupportedError as error:
             return str(error)
         except ShapeError as error:  # it does not fit the adapter or its memory
@@ -223,9 +291,9 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int 
                 raise
             problem, most = str(error), most // 2
             continue
-        most = min(most, batch.most_rows)
+        most = min(most, sum(batch.most_rows for batch in batches))
         is_known = parallel or fastest or len(jobs) <= most
-        return BatchRun(llm, batch, jobs, most if is_known else measured(batch, most))
+        return BatchRun(llm, batches, jobs, most if is_known else measured(batches, most))
     return problem
 
 
@@ -239,20 +307,20 @@ def _fitting(llm: LLM, extra: int) -> int:
     return count
 
 
-def measured(batch: Batch, most: int) -> int:
+def measured(batches: Sequence[Batch], most: int) -> int:
     """How many sequences at a time give most tokens per second: the fastest of `most` and its halves.
 
-    It runs a few calls with token 0 at position 0, which every sequence will overwrite.
+    It runs a few calls of the first batch with token 0 at position 0, which every sequence will overwrite.
     """
     speeds: dict[int, float] = {}
     count = most
     while count >= 2:
-        rows = [Row(0, i, 0, words=GREEDY) for i in range(count)]
-        batch.run(rows)  # compiles
+        rows = [Row(0, i, 0, words=GREEDY) for i in range(shares(count, len(batches))[0])]
+        batches[0].run(rows)  # compiles
         times = []
         for _ in range(3):
             start = time.perf_counter_ns()
-            batch.run(rows)
+            batches[0].run(rows)
             times.append(time.perf_counter_ns() - start)
         speeds[count] = count / min(times)
         count //= 2

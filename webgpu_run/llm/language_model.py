@@ -17,7 +17,7 @@ from ..errors import RunError, UsageError
 from ..formats.digest import digest
 from ..gpu.device import Device
 from ..gpu.residency import ProgressCallback
-from ..runtime.batch import Batch
+from ..runtime.batch import Batch, open_batches
 from ..runtime.calls import Observer
 from ..runtime.model import Model
 from ..runtime.open import open_model, open_program
@@ -100,7 +100,7 @@ class LLM:
         self.session = session
         self._tokenizer, self._template = tokenizer, template
         self._last: Reply | None = None
-        self._batch: Batch | None = None
+        self._batches: tuple[Batch, ...] = ()
         self._model_digest: str | None = None  # a hash of its files, which takes a while
         self._is_chat = False  # whether the last reply was a chat's
         self._parts: list[tuple[str, list[int]]] = []  # a chat's questions and replies, as text and as tokens
@@ -219,12 +219,12 @@ class LLM:
         many = Many(self, requests, options, seed=first, chat=chat, system=system, parallel=parallel)
         return many.in_order()
 
-    def batch(self, sequences: int) -> Batch:
-        """The model of at least so many sequences at a time; it is kept for the next call."""
-        if self._batch is None or self._batch.sequences < sequences:
-            self._batch = None
-            self._batch = Batch(self.model, sequences, self.session.progress)
-        return self._batch
+    def batches(self, sequences: int, extra: int = 0) -> tuple[Batch, ...]:
+        """The model of at least so many sequences at a time, and `extra` more in each batch; kept for the next call."""
+        if sum(batch.sequences - extra for batch in self._batches) < sequences:
+            self._batches = ()
+            self._batches = open_batches(self.model, sequences, extra, self.session.progress)
+        return self._batches
 
     def score(self, text: str | Sequence[int]) -> list[float]:
         """The log-probability (natural logarithm) of each token after those before it. The first is 0.0.

@@ -22,6 +22,7 @@ class TokenizerProcess:
 
     def __init__(self, path: Path, kind: str, config: Mapping[str, Any]) -> None:
         self.path, self.kind, self._config = path, kind, dict(config)
+        self._lock = threading.RLock()  # one request at a time: threads take turns
         self._process = self._start()
         answer = self._load()
         self.size: int = answer["size"]
@@ -60,6 +61,10 @@ class TokenizerProcess:
         return token
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        with self._lock:
+            return self._ask_alone(request, limit_s)
+
+    def _ask_alone(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         if self._is_lost:
             self._process.communicate()
             self._process = self._start()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import ShapeError, UnsupportedError
+from ..errors import DeviceError, ShapeError, UnsupportedError
+from ..gpu.adapters import SMALL
 from ..gpu.callstats import CallStats, host_clock
 from ..gpu.executor import Executor
 from ..gpu.residency import ProgressCallback
@@ -19,12 +22,13 @@ from ..graph.lower import planned_batch
 from ..graph.planner import Engine
 from ..ops.pick_rows import rows_of_words
 from ..ops.plan import TURNS
-from ..shapes import Array
+from ..shapes import Array, ceil_div
 from .model import Model
 
 MAX_ROWS = 64  # per call, if the batch has no more sequences
 TOGETHER_NS = 100_000_000  # longest submission of a decode: longer ones waste more after the end of a reply
 LEAST_ROWS = 2  # a single row has kernels of its own, which round differently
+LEAST_SHARE = 4  # sequences of a copy of the model: fewer would share the unpacked weights badly
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,12 @@ class Batch:
 
     def __init__(self, model: Model, sequences: int, progress: ProgressCallback | None = None) -> None:
         self.model, self.device, self.sequences = model, model.device, sequences
-        engine = plan(model, sequences)
+        before, engine = self.device.allocated, plan(model, sequences)
         with graph_errors(f"{model.method.name!r}"), self.device.lock:
             budget.check([engine], self.device.limits, self.device.max_buffer, is_loaded=True)
             uploads = model.runners[0].executor.resident.uploads
             self.executor = Executor(engine, self.device, progress, uploads)
+        self.nbytes = self.device.allocated - before  # on the device, without the weights
         self.engine = engine
         graph = engine.graph
         self.most_rows = graph.tensors[graph.input_ids[0]].max_dims[1]
@@ -161,3 +166,35 @@ def plan(model: Model, sequences: int) -> Engine:
     if not model.chooses:
         raise UnsupportedError("it is not a single delegate with a KV cache")
     return planned_batch(model.method.delegates[0], model.device.limits, sequences, max(MAX_ROWS, sequences))
+
+
+def open_batches(
+    model: Model, sequences: int, extra: int = 0, progress: ProgressCallback | None = None
+) -> tuple[Batch, ...]:
+    """Batches that have room for `sequences` sequences together, and for `extra` more in each of them.
+
+    Usually it is one batch. But a software driver that runs a small model in one thread leaves cores unused. Then copies
+    of the model, each on a device with an instance of the driver of its own, share the sequences.
+    """
+    is_small = model.device.has_one_thread and model.program.file_size < SMALL
+    copies = min(_cores(), sequences // LEAST_SHARE) if is_small else 1
+    models = [model]
+    with contextlib.suppress(DeviceError):  # the driver may refuse another instance
+        while len(models) < copies:
+            models.append(_copy(model))
+    return tuple(Batch(m, ceil_div(sequences, len(models)) + extra, progress) for m in models)
+
+
+def nbytes_of(batches: Sequence[Batch]) -> int:
+    """Bytes on all devices, without those of the model that was there before."""
+    return batches[0].nbytes + sum(batch.device.allocated for batch in batches[1:])
+
+
+def _copy(model: Model) -> Model:
+    kv = model.device.limits.kv
+    return Model(model.program, model.device.twin(), method=model.method.name, kv=kv, is_checked=True)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,195 @@
+"""Copies of a small model that share the sequences of a run give the replies of one batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webgpu_run import LLM
+from webgpu_run.errors import DeviceError
+from webgpu_run.formats import pte
+from webgpu_run.gpu import native
+from webgpu_run.gpu.adapters import THREADS
+from webgpu_run.gpu.device import Device
+from webgpu_run.llm.batch import shares
+from webgpu_run.llm.session import Stopped
+from webgpu_run.ops.choice import GREEDY
+from webgpu_run.runtime import batch as batches
+from webgpu_run.runtime.batch import Batch, Row, nbytes_of, open_batches
+from webgpu_run.runtime.model import Model
+
+from helpers.language import FIXTURES, folder
+
+
+@pytest.fixture(scope="module")
+def model(device: Device) -> Model:
+    return Model(pte.load(FIXTURES / "tiny_dyn.pte"), device)
+
+
+@pytest.fixture
+def one_thread(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the driver look as if it computed in one thread, on a machine with two cores."""
+    if "llvmpipe" not in device.name:
+        pytest.skip("the driver is not Mesa's")
+    monkeypatch.setenv(THREADS, "0")
+    monkeypatch.setattr(batches, "_cores", lambda: 2)
+
+
+@pytest.fixture
+def llm(device: Device, one_thread: None, tmp_path: Path) -> LLM:
+    return LLM(folder(tmp_path), device=device)
+
+
+def test_a_twin_has_the_same_limits_and_an_instance_of_its_own(device: Device) -> None:
+    first = native.instance()
+    twin = device.twin()
+    assert twin.limits == device.limits
+    assert twin.adapter.key == device.adapter.key
+    assert twin.native is not device.native
+    assert native.instance() is first  # later adapters come from the first instance again
+
+
+def test_a_twin_is_released(device: Device) -> None:
+    """Its driver has threads of its own, which end with it."""
+    tasks = Path("/proc/self/task")
+    if not tasks.exists():
+        pytest.skip("threads can't be counted")
+    device.twin().wait()
+    before = len(list(tasks.iterdir()))
+    for _ in range(8):
+        device.twin().wait()
+    assert len(list(tasks.iterdir())) < before + 8
+
+
+def test_a_copy_gives_the_same_bits(model: Model, one_thread: None) -> None:
+    one, two = (batch.model for batch in open_batches(model, 8))
+    rows = [Row(5 + 7 * i, i, 0, words=GREEDY) for i in range(3)]
+    (ids, logits, _), (expected, want, _) = (Batch(m, 3).run(rows, logits=True) for m in (two, one))
+    assert ids == expected
+    assert logits is not None
+    assert want is not None
+    assert logits.tobytes() == want.tobytes()
+
+
+def test_copies_where_the_driver_leaves_cores_unused(model: Model, one_thread: None) -> None:
+    two = open_batches(model, 9, 1)
+    assert [batch.sequences for batch in two] == [6, 6]  # of the 9 sequences and one more for each
+    assert two[0].device is model.device
+    assert two[1].device.native is not model.device.native
+    assert nbytes_of(two) > 2 * two[0].nbytes  # the copy has weights too
+    assert len(open_batches(model, 7)) == 1  # a copy would have three sequences
+
+
+def test_a_large_model_is_not_copied(model: Model, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "SMALL", model.program.file_size)
+    assert len(open_batches(model, 8)) == 1
+
+
+def test_one_batch_where_the_driver_uses_all_cores(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_cores", lambda: 8)
+    monkeypatch.delenv(THREADS, raising=False)
+    (one,) = open_batches(model, 8, 1)
+    assert one.sequences == 9
+    assert nbytes_of([one]) == one.nbytes
+
+
+def test_one_batch_where_the_driver_has_no_second_instance(
+    model: Model, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Device) -> Device:
+        raise DeviceError("no")
+
+    monkeypatch.setattr(Device, "twin", refuse)
+    assert [batch.sequences for batch in open_batches(model, 8)] == [8]
+
+
+def replies(llm: LLM, prompts: Sequence[Sequence[int]], parallel: int) -> list[tuple[tuple[int, ...], str]]:
+    done = llm.generate_many(list(map(list, prompts)), max_new_tokens=9, temperature=0.8, seed=3, parallel=parallel)
+    return [(completion.ids, completion.error) for completion in done]
+
+
+def test_replies_and_shared_beginnings(llm: LLM) -> None:
+    """Two beginnings, each shared by several prompts, a prompt that is too long, and prompts without a beginning."""
+    first, second = [9 * i % 500 for i in range(40)], [11 * i % 500 for i in range(1, 36)]
+    prompts = [[*(first if i % 3 else second), 60 + i, *range(i)] for i in range(14)]
+    prompts += [[1] * (llm.context + 1), *([3 + i, 5] for i in range(8))]
+    alone = replies(llm, prompts, 1)
+    assert sum(bool(error) for _, error in alone) == 1
+    for parallel in (8, 9, 16, 3, 2):
+        assert replies(llm, prompts, parallel) == alone
+    assert len(llm.batches(2)) == 2
+
+
+def test_a_beginning_is_released_when_nobody_needs_it(llm: LLM) -> None:
+    """Every group of prompts has a beginning of its own; there are more of them than caches."""
+    prompts = [[*(g * 7 % 500 for _ in range(33)), 60 + i] for g in range(1, 12) for i in range(3)]
+    assert replies(llm, prompts, 8) == replies(llm, prompts, 1)
+
+
+@pytest.fixture
+def under_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many calls are under way, at every begin of one."""
+    run, decode, lock, now, seen = Batch.run, Batch.decode, threading.Lock(), [0], list[int]()
+
+    def counted(call: Any) -> Any:
+        def counting(*args: Any, **options: Any) -> Any:
+            with lock:
+                now[0] += 1
+                seen.append(now[0])
+            try:
+                return call(*args, **options)
+            finally:
+                with lock:
+                    now[0] -= 1
+
+        return counting
+
+    monkeypatch.setattr(Batch, "run", counted(run))
+    monkeypatch.setattr(Batch, "decode", counted(decode))
+    yield seen
+    assert now == [0]
+
+
+def test_all_copies_compute_at_the_same_time(llm: LLM, under_way: list[int]) -> None:
+    replies(llm, [[5 + i, 6] for i in range(16)], 8)
+    assert max(under_way) == 2
+
+
+def test_an_error_of_a_copy_is_raised_and_ends_the_run(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    main, decode = llm.model.device, Batch.decode
+
+    def broken(self: Batch, *args: Any) -> Any:
+        if self.device.native is not main.native:
+            raise DeviceError("the device was lost")
+        return decode(self, *args)
+
+    prompts = [[5 + i, 6] for i in range(16)]
+    replies(llm, prompts, 8)
+    monkeypatch.setattr(Batch, "decode", broken)
+    with pytest.raises(DeviceError, match="the device was lost"):
+        replies(llm, prompts, 8)
+    assert "batch" not in [thread.name for thread in threading.enumerate()]
+    monkeypatch.setattr(Batch, "decode", decode)
+    assert replies(llm, prompts, 8) == replies(llm, prompts, 1)  # and the batches still work
+
+
+def test_a_run_can_be_left_and_stopped(llm: LLM, under_way: list[int]) -> None:
+    prompts = [[5 + i, 6] for i in range(40)]
+    many = llm.generate_many(prompts, max_new_tokens=20, parallel=8, ignore_eos=True)
+    next(many)
+    many.close()  # type: ignore[attr-defined]
+    calls = len(under_way)
+    assert calls < 40 * 20 / 8
+    llm.session.interrupted = lambda: True
+    with pytest.raises(Stopped):
+        list(llm.generate_many(prompts, parallel=8))
+    assert len(under_way) == calls
+
+
+@pytest.mark.parametrize(("count", "parts", "want"), [(16, 2, [8, 8]), (5, 2, [3, 2]), (2, 4, [1, 1, 0, 0])])
+def test_shares(count: int, parts: int, want: list[int]) -> None:
+    assert shares(count, parts) == want
