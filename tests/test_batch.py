@@ -25,7 +25,7 @@ from webgpu_run.graph.passes.batch import batched
 from webgpu_run.graph.planner import Engine
 from webgpu_run.llm import batch as scheduler
 from webgpu_run.llm.sampling import Sampler
-from webgpu_run.ops.choice import GREEDY
+from webgpu_run.ops.choice import GREEDY, draw_words, repeat_words
 from webgpu_run.ops.limits import GPU, PLAIN, SHORT, SOFTWARE, WIDE, Limits
 from webgpu_run.ops.pick_rows import rows_of_words
 from webgpu_run.runtime.batch import Batch, Row
@@ -288,6 +288,15 @@ def prompts_of(count: int, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
+def test_rows_have_words_only_if_one_of_them_needs_words() -> None:
+    draw, repeat = draw_words(0.8, 40, 1.0, 0.0, 1, 2), repeat_words(1.3, [5])
+    assert rows_of_words([GREEDY, GREEDY]).shape == (2, 0)
+    assert rows_of_words([GREEDY, draw]).tolist() == [[0] * 5, draw.tolist()]
+    one = np.float32(1).view(np.int32)
+    assert rows_of_words([repeat, GREEDY]).tolist() == [repeat.tolist(), [one, one, *[-1] * 64]]
+    assert rows_of_words([repeat, draw]).tolist() == [[0] * 5 + repeat.tolist(), [*draw, one, one, *[-1] * 64]]
+
+
 @pytest.mark.parametrize(("count", "parallel"), [(40, 5), (12, 2), (5, 64)])
 def test_replies_are_those_of_single_runs(count: int, parallel: int, llm: LLM) -> None:
     rows = prompts_of(count, parallel)
@@ -433,5 +442,5 @@ def test_the_benchmark(llm: LLM) -> None:
     assert four["phase"] == "batch"
     assert four["mean"] == pytest.approx(4 * four["per_sequence"], rel=1e-4)
     assert four["mean"] == pytest.approx(12 / four["wall_ms"][0] * 1e3, rel=1e-3)
-    assert {op["kernel"] for op in four["ops"]} >= {"sdpa_texture", "pick_rows"}
+    assert {op["kernel"] for op in four["ops"]} >= {"sdpa_texture", "pick_rows_best"}
     assert four["gpu_bytes"] > rows["tg3 b1"]["gpu_bytes"]

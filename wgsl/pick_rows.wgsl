@@ -3,40 +3,22 @@
 // largest. Where top-k, top-p or the draw ends in a bin, that bin's logits are listed, and a search over the next 8 bits
 // at a time, of the distance and then of the id, leaves one logit.
 // include: logit_weight
-// include: slots
-struct Params { rows: u32, count: u32, words: u32 }
-struct Best { key: u32, index: u32 }
+// include: row_best
 struct Narrowed { before: Sum, at: u32 }
 struct Place { id: u32, upto: Sum }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(2) var<storage, read> t_x: array<f32>;
-@group(0) @binding(3) var<storage, read> t_words: array<u32>;
-@group(0) @binding(4) var<storage, read_write> t_list: array<vec2<u32>>;
-@group(0) @binding(5) var<storage, read_write> t_out: array<i32>;
-@group(0) @binding(6) var<storage, read_write> t_ids: array<i32>;  // if IDS
-
-const IDS: u32 = 1;  // plan: 1 if the tokens of the next turn are set
+@group(0) @binding(5) var<storage, read> t_words: array<u32>;
+@group(0) @binding(6) var<storage, read_write> t_list: array<vec2<u32>>;
 
 const FAR: u32 = 16777215u;
 const BINS: u32 = 256u;
-const NEVER: u32 = 8388607u;  // the key of -infinity
-const NOTHING: i32 = 0x7fffffff;
 
-var<workgroup> best: array<Best, WG>;
 var<workgroup> counts: array<atomic<u32>, BINS>;
 var<workgroup> lows: array<atomic<u32>, BINS>;
 var<workgroup> highs: array<atomic<u32>, BINS>;
 var<workgroup> upto: array<Sum, BINS>;  // sums of the 256 bins, each with all before it
 var<workgroup> listed: atomic<u32>;
 var<workgroup> narrowed: Narrowed;
-
-// Floats as integers in the same order: both zeros are equal, NaN is above infinity.
-fn ordered(x: f32) -> u32 {
-  let bits = bitcast<u32>(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0xffffffffu; }
-  return select(bits | 0x80000000u, ~bits, bits > 0x80000000u);
-}
 
 fn value_of(key: u32) -> f32 { return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u)); }
 
@@ -116,37 +98,16 @@ fn find(goal: Sum, counted: bool, first: u32, top: f32, scale: f32, lane: u32) -
   return Place(key.y, plus(found.before, Sum(1u, weight_of(key.x), 0u)));
 }
 
-// Stores the chosen id: for the host, in the place of this turn, and as the row's token of the next turn.
-fn store(row: u32, id: i32) {
-  t_out[slot(TURN) * params.rows + row] = id;
-  t_ids[row] = id;  // if IDS
-}
-
 // include: row_grid
 fn run(row: u32, lane: u32) {
   if (row >= params.rows) { return; }
   let first = row * params.count;
   let words = row * params.words;
-  var own = Best(0u, 0xffffffffu);
-  for (var i = lane; i < params.count; i += WG) {
-    let key = ordered(t_x[first + i]);
-    if (key > own.key) { own = Best(key, i); }
-  }
-  best[lane] = own;
-  workgroupBarrier();
-  for (var half = WG / 2u; half > 0u; half /= 2u) {
-    if (lane < half) {
-      let a = best[lane];
-      let b = best[lane + half];
-      if (b.key > a.key || (b.key == a.key && b.index < a.index)) { best[lane] = b; }
-    }
-    workgroupBarrier();
-  }
-  let largest = workgroupUniformLoad(&best[0]);
-  let is_finite = largest.key > NEVER && largest.key < 0xff800000u;
+  let largest = best_of(first, lane);
+  let is_finite = finite(largest.key);
   let top_k = t_words[words + 2u];
   if (top_k == 0u || !is_finite) {
-    if (lane == 0u) { store(row, select(NOTHING, i32(largest.index), is_finite)); }
+    if (lane == 0u) { store(row, id_of(largest)); }
     return;
   }
   let top = value_of(largest.key);

@@ -55,10 +55,12 @@ def check(op: Op, a: Args, plan: Plan, limits: Limits) -> None:
 
 
 def pick(a: Args, limits: Limits) -> tuple[str, list[Want]]:
-    """A workgroup per row; recent tokens are lowered in a copy before."""
+    """A workgroup per row; recent tokens are lowered in a copy before. Without draws it is a kernel of its own."""
     (rows, count), lanes = a["x"], limits.profile.workgroup
     params = {"rows": rows, "count": count, "words": a["how"][1]}
-    steps = [Want("pick_rows", params, rows, consts={"WG": lanes, "IDS": int(a.attrs["feeds"])})]
-    if a["how"][1] == 5:
+    draw = 5 if a["how"][1] % 64 in (5, 7) else 0
+    kernel = "pick_rows" if draw else "pick_rows_best"
+    steps = [Want(kernel, params, rows, consts={"WG": lanes, "IDS": int(a.attrs["feeds"])})]
+    if a["how"][1] == draw:
         return "rows", steps
-    return "repeat", [Want("pick_rows_lower", params, rows, consts={"WG": lanes, "DRAW": 5}), *steps]
+    return "repeat", [Want("pick_rows_lower", params, rows, consts={"WG": lanes, "DRAW": draw}), *steps]

@@ -1,7 +1,7 @@
 """wr.pick_rows: the id of the next token from every row of logits, each by the sampler words of its own row.
 
-A row of `how` has the words of choice.draw_words, where a top-k of 0 means the largest logit; if any row lowers recent
-tokens, all rows also have words of choice.repeat_words, padded with the id -1.
+If any row is drawn, all rows of `how` have the words of choice.draw_words, where a top-k of 0 means the largest logit.
+If any row lowers recent tokens, all rows have words of choice.repeat_words, padded with the id -1.
 
 If it `feeds` the next step, the chosen ids also become the first tokens of the graph's first input, as in pick.py. Then
 row i of the logits must be that of token i.
@@ -24,29 +24,30 @@ TOP_K = 2  # the word with the top-k
 
 def rows_of_words(words: Sequence[Array]) -> Array:
     """The words of several samplers as rows of `how`, all of the length that the longest needs."""
-    recent = max((parts_of(row.size)[1] for row in words), default=0)
-    how = np.full((len(words), WORDS + (2 + recent if recent else 0)), -1, np.int32)
-    for out, row in zip(how, words, strict=True):
-        draw, own = parts_of(row.size)
-        out[:WORDS] = row[:WORDS] if draw else 0
+    parts = [parts_of(row.size) for row in words]
+    draw, recent = (max((part[i] for part in parts), default=0) for i in (0, 1))
+    how = np.full((len(words), draw + (2 + recent if recent else 0)), -1, np.int32)
+    for out, row, (own_draw, own) in zip(how, words, parts, strict=True):
+        out[:draw] = row[:draw] if own_draw else 0
         if recent:
-            out[WORDS : WORDS + 2] = np.ones(2, np.float32).view(np.int32)
+            out[draw : draw + 2] = np.ones(2, np.float32).view(np.int32)
             if own:
-                out[WORDS : WORDS + 2 + own] = row[draw:]
+                out[draw : draw + 2 + own] = row[own_draw:]
     return how
 
 
 def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
-    chosen = []
+    chosen, width = [], parts_of(a["how"][1])[0]
     for row, how in zip(t["x"], t["how"], strict=True):
-        draw = how[:WORDS] if how[TOP_K] else GREEDY
-        chosen.append(choose(row, np.concatenate((draw, how[WORDS:]))))
+        draw = how[:width] if width and how[TOP_K] else GREEDY
+        chosen.append(choose(row, np.concatenate((draw, how[width:]))))
     return [np.asarray(chosen, np.int32)]
 
 
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Sorted logits, some of them equal, and rows with different samplers; every third is greedy."""
+    """Sorted logits, some of them equal, and rows with different samplers; at least every third is greedy."""
     (rows, count), words = a["x"], a["how"][1]
+    draw, recent = parts_of(words)
     x = np.sort(rng.standard_normal((rows, count)).astype(np.float32).round(2) * 3)
     samplers = (
         (0.8, 40, 0.95, 0.01),
@@ -58,10 +59,11 @@ def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
     how = []
     for i in range(rows):
         temp, top_k, top_p, min_p = samplers[i % len(samplers)]
-        own = draw_words(temp, top_k, top_p, min_p, i, int(rng.integers(1000))) if i % 3 != 2 else GREEDY
-        recent = min(words - WORDS - 2, RECENT * (1 + i % 2))
-        if words > WORDS:  # the likeliest are among the recent tokens
-            own = np.concatenate((own, repeat_words(1.3, np.arange(count)[::-7][:recent])))
+        is_drawn = draw and i % 3 != 2
+        own = draw_words(temp, top_k, top_p, min_p, i, int(rng.integers(1000))) if is_drawn else GREEDY
+        if recent:  # the likeliest are among the recent tokens
+            ids = np.arange(count)[::-7][: min(recent, RECENT * (1 + i % 2))]
+            own = np.concatenate((own, repeat_words(1.3, ids)))
         how.append(own)
     made = rows_of_words(how)
     return {"x": x, "how": np.pad(made, ((0, 0), (0, words - made.shape[1])), constant_values=-1)}
@@ -73,7 +75,7 @@ def resources(a: Args, limits: Limits) -> dict[str, Resource]:
 
 def _case(rows: int, count: int, *live: int) -> Case:
     most = WORDS + 2 + 2 * RECENT
-    sizes = [(n, words) for n in (rows, *live) for words in (most, most - RECENT, WORDS)][1:]
+    sizes = [(n, words) for n in (rows, *live) for words in (most, most - RECENT, WORDS, most - WORDS, 0)][1:]
     small = tuple({"x": (n, count), "how": (n, words)} for n, words in sizes)
     return Case({"x": (rows, count), "how": (rows, most)}, {"feeds": False}, small, {"how": "int32", "out": "int32"})
 
@@ -94,8 +96,8 @@ def pick_rows(a: Args, limits: Limits) -> Plan:
     rows, count = x
     draw, recent = parts_of(how[1])
     need(
-        how[1] == draw + (recent + 2 if recent else 0) and draw == WORDS,
-        f"how has dims {list(how)}, a choice takes {WORDS} words, and 2 + {RECENT}n for repeats",
+        how[1] == draw + (recent + 2 if recent else 0) and draw in (0, WORDS),
+        f"how has dims {list(how)}, a draw takes {WORDS} words, and repeats take 2 + {RECENT}n",
     )
     if not rows:
         return Plan(((0,),), (), "empty")
@@ -103,8 +105,9 @@ def pick_rows(a: Args, limits: Limits) -> Plan:
     params = (("rows", rows), ("count", count), ("words", how[1]))
     grid, lanes = fold(rows, limits), ("WG", limits.profile.workgroup)
     # Bound as t_words: a binding with the name `how` has another offset in each turn, for the words of wr.pick.
-    own, lowered = (("words", "how"),), (("x", "lowered"),) if recent else ()
-    lower = Step("pick_rows_lower", params, grid, (lanes, ("DRAW", WORDS)), rename=own, work=(8 * prod(x), 0))
+    own, lowered = ("words", "how"), (("x", "lowered"),) if recent else ()
+    lower = Step("pick_rows_lower", params, grid, (lanes, ("DRAW", draw)), rename=(own,), work=(8 * prod(x), 0))
     consts = (lanes, ("IDS", int(a.attrs["feeds"])))
-    pick = Step("pick_rows", params, grid, consts, rename=(*own, *lowered), work=(4 * prod(x), 0))
+    kernel, rename = ("pick_rows", (own, *lowered)) if draw else ("pick_rows_best", lowered)
+    pick = Step(kernel, params, grid, consts, rename=rename, work=(4 * prod(x), 0))
     return Plan(((rows,),), (lower, pick) if recent else (pick,), "repeat" if recent else "rows")

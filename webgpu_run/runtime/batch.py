@@ -173,8 +173,8 @@ def open_batches(
 ) -> tuple[Batch, ...]:
     """Batches that have room for `sequences` sequences together, and for `extra` more in each of them.
 
-    Usually it is one batch. But a software driver that runs a small model in one thread leaves cores unused. Then copies
-    of the model, each on a device with an instance of the driver of its own, share the sequences.
+    Usually it is one batch. But a software driver that runs a small model in one thread leaves cores unused. Then
+    copies of the model, each on a device with an instance of the driver of its own, share the sequences.
     """
     is_small = model.device.has_one_thread and model.program.file_size < SMALL
     copies = min(_cores(), sequences // LEAST_SHARE) if is_small else 1
