@@ -59,6 +59,20 @@ def test_logits_after_loading_are_the_same_bits(
         llm.save(tmp_path / "kv", tokens=200)
 
 
+def test_a_file_has_only_the_positions_that_are_saved(device: Device, tmp_path: Path) -> None:
+    llm = LLM(device=device)
+    ids = np.random.default_rng(5).integers(3, 500, 300).tolist()
+    llm.session.prefill(ids)
+    llm.save(tmp_path / "all")
+    llm.save(tmp_path / "part", tokens=128)
+    if llm.model.device.limits.profile.image_cache:  # a layer of a texture has 128 positions
+        assert (tmp_path / "part").stat().st_size < 0.4 * (tmp_path / "all").stat().st_size
+    want = LLM(device=device).session.prefill(ids[:140])
+    other = LLM(device=device)
+    other.load(tmp_path / "part")
+    assert np.allclose(other.session.prefill(ids[128:140]), want, atol=1e-3)
+
+
 def test_a_file_that_does_not_fit_is_refused(model: Path, device: Device, tmp_path: Path) -> None:
     llm = LLM(model, device=device)
     llm.session.prefill(IDS[:33])

@@ -252,7 +252,7 @@ class Device:
                 self.handle.queue.write_texture(target, row, layout, (width, height, 1))
                 self._flush(row.nbytes)
 
-    def write_image(self, image: Image, data: bytes) -> None:
+    def write_image(self, image: Image, data: bytes | memoryview) -> None:
         """Set the texels of the first layers: the bytes that `read_image` returned for them."""
         width, height, _ = image.texture.size
         pitch = width * TEXEL_BYTES[image.texture.format]

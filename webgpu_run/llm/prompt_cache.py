@@ -92,9 +92,9 @@ def _fit(sizes: Any, caches: list[state.Part], total: int) -> bool:
     return sum(sizes) == total and all(part.can_hold(n) for n, part in zip(sizes, caches, strict=True))
 
 
-def _split(content: memoryview, sizes: list[int]) -> list[bytes]:
+def _split(content: memoryview, sizes: list[int]) -> list[memoryview]:
     out, at = [], 0
     for n in sizes:
-        out.append(bytes(content[at : at + n]))
+        out.append(content[at : at + n])
         at += n
     return out

@@ -8,18 +8,19 @@ from typing import Any
 
 from ..errors import UnsupportedError
 from ..gpu.device import TEXEL_BYTES, Device, Image
-from ..shapes import prod
+from ..shapes import ceil_div, prod
 from .model import Model
+from .runner import Runner
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One cache. If its rows are positions, in order, only the rows in use are read and written."""
+    """One cache. If it has the positions in order, only those in use are read and written."""
 
     name: str
     device: Device
     resource: Any  # a buffer, or an Image
-    positions: int = 0  # rows of a buffer; 0 if they are not known
+    positions: int = 0  # of a buffer, or of a layer of an Image; 0 if they are not known
 
     @property
     def nbytes(self) -> int:
@@ -39,7 +40,9 @@ class Part:
     def read(self, used: int) -> bytes:
         """The bytes that hold the first `used` positions, perhaps with some after them."""
         if isinstance(self.resource, Image):
-            return bytes(self.device.read_image(self.resource, self.resource.used)) if self.resource.used else b""
+            layers = self.resource.used
+            layers = min(layers, ceil_div(used, self.positions)) if self.positions else layers
+            return bytes(self.device.read_image(self.resource, layers)) if layers else b""
         nbytes = self.nbytes // self.positions * used if self.positions else self.nbytes
         return self.device.read(self.resource, nbytes) if nbytes else b""
 
@@ -51,7 +54,7 @@ class Part:
         row = self.nbytes // self.positions if self.positions else self.nbytes
         return 0 <= nbytes <= self.nbytes and nbytes % row == 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: memoryview) -> None:
         """Write back what `read` returned."""
         if isinstance(self.resource, Image):
             self.device.write_image(self.resource, data)
@@ -63,21 +66,25 @@ def parts(model: Model) -> list[Part]:
     """The caches of a model, in a fixed order."""
     if model.interpreter.keeps_state:
         raise UnsupportedError("the model keeps state outside its delegates, which cannot be saved")
-    return [part for i, runner in enumerate(model.runners) for part in _parts(model, i, runner.executor.resident)]
+    return [part for i, runner in enumerate(model.runners) for part in _parts(model, i, runner)]
 
 
-def _parts(model: Model, runner: int, resident: Any) -> Iterator[Part]:
-    rows: dict[int, tuple[str, int]] = {}  # of buffers that fused attention owns: their rows are positions
-    for (index, name), resource in resident.owned.items():
-        node = resident.graph.nodes[index]
-        if node.op.remember and name in node.tensors:
-            rows[id(resource)] = f" {node.op.short} {name}", resident.graph.tensors[node.tensors[name]].max_dims[1]
+def _parts(model: Model, index: int, runner: Runner) -> Iterator[Part]:
+    """The caches of a delegate. Fused attention has the positions of its own in order."""
+    resident, graph = runner.executor.resident, runner.graph
+    found: dict[int, tuple[str, int]] = {}  # name and positions
+    for (i, name), resource in resident.owned.items():
+        node, reach = graph.nodes[i], runner.engine.plans[i].reach
+        if isinstance(resource, Image):
+            found[id(resource)] = "", reach.unit if reach else 0
+        elif node.op.remember and name in node.tensors:
+            found[id(resource)] = f" {node.op.short} {name}", graph.tensors[node.tensors[name]].max_dims[1]
     for k, resource in enumerate((*resident.state, *resident.images)):
-        name, positions = rows.get(id(resource), ("", 0))
-        yield Part(f"{runner}.{k}{name}", model.device, resource, positions)
+        name, positions = found.get(id(resource), ("", 0))
+        yield Part(f"{index}.{k}{name}", model.device, resource, positions)
 
 
-def restore(caches: Sequence[Part], data: Sequence[bytes]) -> None:
+def restore(caches: Sequence[Part], data: Sequence[memoryview]) -> None:
     """Write back the bytes of all parts."""
     for part, content in zip(caches, data, strict=True):
         if content:
