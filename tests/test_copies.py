@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from webgpu_run import LLM
-from webgpu_run.errors import DeviceError
+from webgpu_run.bench.runner import Bench
+from webgpu_run.bench.trials import LengthLimits, Trial
+from webgpu_run.errors import DeviceError, UsageError
 from webgpu_run.formats import pte
 from webgpu_run.gpu import native
 from webgpu_run.gpu.adapters import THREADS
 from webgpu_run.gpu.device import Device
-from webgpu_run.llm.batch import shares
+from webgpu_run.llm import batch as scheduler
 from webgpu_run.llm.session import Stopped
 from webgpu_run.ops.choice import GREEDY
 from webgpu_run.runtime import batch as batches
-from webgpu_run.runtime.batch import Batch, Row, nbytes_of, open_batches
+from webgpu_run.runtime.batch import Batch, Row, nbytes_of, open_batches, shares
 from webgpu_run.runtime.model import Model
 
 from helpers.language import FIXTURES, folder
@@ -177,6 +181,50 @@ def test_an_error_of_a_copy_is_raised_and_ends_the_run(llm: LLM, monkeypatch: py
     assert replies(llm, prompts, 8) == replies(llm, prompts, 1)  # and the batches still work
 
 
+def test_a_run_that_was_left_does_not_disturb_the_next(llm: LLM) -> None:
+    prompts = [[5 + i, 6] for i in range(24)]
+    want = replies(llm, prompts, 8)
+    left = llm.generate_many([[90 + i, 6] for i in range(24)], max_new_tokens=9, parallel=8, ignore_eos=True)
+    next(left)  # calls are under way
+    assert replies(llm, prompts, 8) == want
+    with pytest.raises(UsageError, match="another run of prompts"):
+        list(left)
+
+
+def test_ctrl_c_keeps_what_is_done(llm: LLM) -> None:
+    """After it, no call begins, and the replies of those that were under way are there."""
+    prompts = [[5 + i, 6] for i in range(40)]
+    many = llm.generate_many(prompts, max_new_tokens=1, parallel=16, ignore_eos=True)
+    done = [next(many)]
+    llm.session.interrupted = lambda: True
+    with pytest.raises(Stopped):
+        done.extend(many)
+    assert 16 <= len(done) < 40
+    assert all(completion.ids for completion in done)
+
+
+def test_few_prompts_use_all_copies(llm: LLM, under_way: list[int]) -> None:
+    replies(llm, [[5 + i, 6] for i in range(8)], 16)
+    assert max(under_way) == 2
+
+
+def test_a_call_that_hangs_is_given_up(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts, held = [[5 + i, 6] for i in range(16)], threading.Event()
+    want, batches = replies(llm, prompts, 8), llm.batches(8)
+    run = Batch.run
+    monkeypatch.setattr(scheduler, "AT_STOP", 0.2)
+    monkeypatch.setattr(
+        Batch, "run", lambda *args: (held.wait(20), run(*args))[1] if args[0] is batches[1] else run(*args)
+    )
+    many = llm.generate_many(prompts, max_new_tokens=3, parallel=8, ignore_eos=True)
+    next(many)
+    start = time.monotonic()
+    many.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - start < 2
+    assert replies(llm, prompts, 8) == want  # with other batches
+    held.set()
+
+
 def test_a_run_can_be_left_and_stopped(llm: LLM, under_way: list[int]) -> None:
     prompts = [[5 + i, 6] for i in range(40)]
     many = llm.generate_many(prompts, max_new_tokens=20, parallel=8, ignore_eos=True)
@@ -190,6 +238,32 @@ def test_a_run_can_be_left_and_stopped(llm: LLM, under_way: list[int]) -> None:
     assert len(under_way) == calls
 
 
-@pytest.mark.parametrize(("count", "parts", "want"), [(16, 2, [8, 8]), (5, 2, [3, 2]), (2, 4, [1, 1, 0, 0])])
-def test_shares(count: int, parts: int, want: list[int]) -> None:
-    assert shares(count, parts) == want
+@pytest.mark.parametrize(
+    ("count", "sequences", "extra", "want"),
+    [
+        (16, (8, 8), 0, [8, 8]),
+        (9, (6, 6), 1, [5, 4]),
+        (7, (8, 8), 0, [7]),  # a second copy would have three
+        (6, (4, 4), 0, [3, 3]),  # but the first has no room for six
+        (2, (16,), 0, [2]),
+        (0, (8, 8), 0, [0]),
+    ],
+)
+def test_shares(count: int, sequences: Sequence[int], extra: int, want: list[int]) -> None:
+    some: Any = [SimpleNamespace(sequences=n) for n in sequences]
+    assert shares(count, some, extra) == want
+
+
+def test_the_benchmark_with_other_numbers_than_that_of_the_copies(model: Model, one_thread: None) -> None:
+    bench = Bench(model, LengthLimits(8, 128, 512, exact=False), sequences=8)
+    for count in (8, 7, 6, 5, 3):
+        sample = bench._decode_batch(Trial(True, 4, batch=count))
+        assert len(sample.shares) == 4
+        assert sample.wall >= sample.wait
+
+
+def test_memory_of_copies(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, file = llm.model.cache_nbytes, llm.model.program.file_size
+    for free, count in ((16 * cache + file, 16), (16 * cache + file - 1, 8), (4 * cache, 4)):
+        monkeypatch.setattr(scheduler, "available", lambda free=free: 2 * free)
+        assert scheduler._fitting(llm, 0) == count

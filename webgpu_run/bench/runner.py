@@ -17,10 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..gpu.callstats import CallStats
-from ..llm.batch import shares
 from ..llm.session import Interface
 from ..ops.choice import GREEDY
-from ..runtime.batch import LEAST_SHARE, Batch, nbytes_of, open_batches
+from ..runtime.batch import Batch, nbytes_of, open_batches, shares
 from ..runtime.batch import Row as BatchRow
 from ..runtime.decode import Decoder
 from ..runtime.model import Model
@@ -55,6 +54,7 @@ class Bench:
         self._filled = 0
         self._decoder = Decoder(model)
         self._batches = open_batches(model, sequences) if sequences > 1 else ()
+        self._threads = ThreadPoolExecutor(max(1, len(self._batches)))
         self.batch_bytes = nbytes_of(self._batches) if self._batches else 0
 
     def run_round(self, measured: Measured, warmup: int) -> None:
@@ -167,17 +167,19 @@ class Bench:
     def _shares(self, trial: Trial, position: int) -> list[tuple[Batch, list[int]]]:
         """The batches of a trial, each with the tokens of its sequences."""
         tokens = iter(self._ids(position, position + trial.batch))
-        counts = shares(trial.batch, min(len(self._batches), max(1, trial.batch // LEAST_SHARE)))
+        counts = shares(trial.batch, self._batches)
         return [(b, list(itertools.islice(tokens, n))) for b, n in zip(self._batches, counts, strict=False)]
 
     def _decode_batch(self, trial: Trial) -> Sample:
-        """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed."""
+        """Greedy steps of several sequences. What the cache holds before `depth` has no influence on the speed.
+
+        If several batches share the sequences, the sample has the calls of the first one, and the time of all.
+        """
         parts, start = self._shares(trial, trial.depth), time.perf_counter_ns()
-        with ThreadPoolExecutor(len(parts)) as threads:
-            others = [threads.submit(self._decode_part, trial, *part) for part in parts[1:]]
-            stats, deliveries = self._decode_part(trial, *parts[0])
-            for other in others:
-                stats += other.result()[0]
+        others = [self._threads.submit(self._decode_part, trial, *part) for part in parts[1:]]
+        stats, deliveries = self._decode_part(trial, *parts[0])
+        for other in others:
+            other.result()
         each = [ns // count for ns, count in deliveries for _ in range(count)]
         return Sample.of(time.perf_counter_ns() - start, stats, each, deliveries)
 

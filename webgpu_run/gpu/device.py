@@ -134,8 +134,8 @@ class Device:
 
     @property
     def has_one_thread(self) -> bool:
-        """Whether this is a software driver that computes in one thread, see `adapters.suit`."""
-        return self.adapter.software and os.environ.get(THREADS) == "0"
+        """Whether this is Mesa's software driver and computes in one thread, see `adapters.suit`."""
+        return self.adapter.software and "llvmpipe" in self.adapter.name and os.environ.get(THREADS) == "0"
 
     @property
     def overlaps(self) -> bool:

@@ -10,13 +10,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
-from ..errors import RunError, ShapeError, UnsupportedError
-from ..gpu.callstats import CallStats
+from ..errors import DeviceError, RunError, ShapeError, UnsupportedError, UsageError
 from ..graph.host_memory import available
 from ..ops.choice import GREEDY
-from ..runtime.batch import Batch, Row
+from ..runtime.batch import Batch, Row, copies_of, shares
 from ..shapes import Array
 from .language_model import LLM
 from .many import LEAST_SHARED, Completion, Job
@@ -27,7 +27,7 @@ from .tokenizer import StopStrings, TextStream
 MOST = 16  # sequences at a time, if their number is not given
 UNKNOWN_MEMORY = 1 << 30  # bytes for their caches, where the adapter does not tell how much memory it has
 BLOCK = 8  # a shared beginning is a multiple of this long
-AT_STOP = 10.0  # seconds to wait for the call that a batch is in when its run is stopped
+AT_STOP = 2.0  # seconds to wait for calls that are under way when a run is left before its end
 
 
 class _Beginning:
@@ -88,157 +88,168 @@ class _Sequence:
         return Completion(self.job.id, text, ids, self.reason, len(self.prompt), *times, seed)
 
 
-class _Queue:
-    """The jobs that wait. The batches of a run take them from several threads."""
+class _Copy:
+    """The model, or a copy of it, in a run: its batch, and at most `most` replies that it generates at a time."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = deque(jobs)
-        self.waiting = Counter(beginning_of(job) for job in jobs)  # how many jobs wait for each beginning
-        self.lock = threading.Lock()
-        self.is_stopped = False  # a batch failed, or the caller wants no more completions
+    def __init__(self, batch: Batch, most: int) -> None:
+        self.batch, self.most = batch, most
+        self.beginnings: dict[tuple[int, ...], _Beginning] = {}
+        self.free = list(reversed(range(batch.sequences)))
+        self.texts: list[_Sequence] = []
+        self.rows: list[tuple[_Sequence | None, Row]] = []  # of the call that is under way
+        self.orders = SimpleQueue[bool]()  # for its thread: True is a call, False ends the thread
+
+    def run(self, capacity: int) -> _Tokens:
+        """Run the rows, and further steps with them if all belong to replies."""
+        calls, start = [row for _, row in self.rows], time.perf_counter_ns()
+        texts = [text for text, _ in self.rows if text and text.ids]
+        if len(texts) < len(calls) or any(text.sampler.recalls for text in texts):
+            ids, _, stats = self.batch.run(calls)
+            steps = [ids]
+        else:
+            count = self.batch.together(min(text.left(capacity) for text in texts))
+            steps, stats = self.batch.decode(calls, [[text.words(k) for text in texts] for k in range(count)])
+        return _Tokens(steps, max(0, time.perf_counter_ns() - start - stats.compile_ns))
+
+    def serve(self, capacity: int, done: SimpleQueue[tuple[_Copy, _Tokens | BaseException]]) -> None:
+        """What the thread does: nothing but calls, so that the state of the run belongs to the caller's thread."""
+        while self.orders.get():
+            try:
+                done.put((self, self.run(capacity)))
+            except BaseException as error:
+                done.put((self, error))
+
+
+class _Tokens(NamedTuple):
+    """What a call chose: the ids of each step, and its time without compilation."""
+
+    steps: list[list[int]]
+    wall_ns: int
 
 
 class BatchRun:
-    """Runs jobs through batches, at most `parallel` at a time."""
+    """Runs jobs through batches, at most `parallel` at a time.
 
-    def __init__(self, llm: LLM, batches: Sequence[Batch], jobs: Sequence[Job], parallel: int) -> None:
-        self.parallel = parallel
-        self._queue = _Queue(jobs)
-        counts = [count for count in shares(parallel, len(batches)) if count]
-        self._lanes = [_Lane(llm, b, self._queue, most) for b, most in zip(batches, counts, strict=False)]
+    Each batch has a thread for its calls. A batch whose call is done gets the next one while the others compute.
+    """
+
+    def __init__(self, llm: LLM, batches: Sequence[Batch], jobs: Sequence[Job], parallel: int, extra: int = 0) -> None:
+        self.llm, self.parallel = llm, parallel
+        self.capacity = min(llm.session.capacity, batches[0].context)
+        self._jobs = deque(jobs)
+        self._waiting = Counter(beginning_of(job) for job in jobs)  # how many jobs wait for each beginning
+        self._copies = list(map(_Copy, batches, shares(min(parallel, len(jobs)), batches, extra)))
+        self._done = SimpleQueue[tuple[_Copy, _Tokens | BaseException]]()
+        self._is_stopped = False
 
     def completions(self) -> Iterator[tuple[int, Completion]]:
-        """Index and completion of each job, as they end."""
-        if len(self._lanes) == 1:
-            yield from self._lanes[0].completions()
-            return
-        done = SimpleQueue[tuple[int, Completion] | BaseException | None]()
-        threads = [threading.Thread(target=_serve, args=(i, done), daemon=True, name="batch") for i in self._lanes]
-        for thread in threads:
-            thread.start()
+        """Index and completion of each job, as they end. After Ctrl-C, the calls that are under way are the last."""
+        self.llm.begin(self)
+        for copy in self._copies:
+            args = (self.capacity, self._done)
+            threading.Thread(target=copy.serve, args=args, daemon=True, name="batch").start()
         try:
-            left = len(threads)
-            while left:
-                found = done.get()
-                if isinstance(found, BaseException):
-                    raise found
-                if found is None:
-                    left -= 1
-                else:
-                    yield found
+            while self._jobs or any(copy.texts for copy in self._copies):
+                is_ending = self.llm.session.interrupted()
+                for copy in self._copies:
+                    if not (copy.rows or is_ending):
+                        yield from self._admit(copy)
+                        self._start(copy)
+                if any(copy.rows for copy in self._copies):
+                    yield from self._take(*self._next())
+                elif is_ending:
+                    raise Stopped
+        except DeviceError:
+            self.llm.drop_batches()
+            raise
         finally:
-            self._queue.is_stopped = True
-            for thread in threads:
-                thread.join(AT_STOP)
+            self.stop(AT_STOP)
 
+    def stop(self, limit_s: float | None = None) -> None:
+        """Wait for the calls that are under way; afterwards there are no more. Slower batches are given up."""
+        self._is_stopped, start = True, time.monotonic()
+        for copy in self._copies:
+            copy.orders.put(False)
+        while any(copy.rows for copy in self._copies):
+            left = None if limit_s is None else max(0.0, start + limit_s - time.monotonic())
+            try:
+                copy, _ = self._done.get(timeout=left)
+            except Empty:
+                self.llm.drop_batches()
+                return
+            copy.rows = []
 
-def _serve(lane: _Lane, done: SimpleQueue[tuple[int, Completion] | BaseException | None]) -> None:
-    """Pass the completions of a batch on, then None, or what ended them."""
-    try:
-        for found in lane.completions():
-            done.put(found)
-    except BaseException as error:
-        done.put(error)
-    else:
-        done.put(None)
+    def _start(self, copy: _Copy) -> None:
+        if self._is_stopped:
+            raise UsageError("these prompts cannot go on: another run of prompts has begun on the same model")
+        copy.rows = self._rows(copy)
+        if copy.rows:  # else every waiting job was refused
+            copy.orders.put(True)
 
+    def _next(self) -> tuple[_Copy, list[tuple[_Sequence | None, Row]], _Tokens]:
+        """Wait for the next call to end; returns its rows and their tokens."""
+        with self.llm.session.guard():
+            copy, tokens = self._done.get()
+        rows, copy.rows = copy.rows, []
+        if isinstance(tokens, BaseException):
+            raise tokens
+        return copy, rows, tokens
 
-class _Lane:
-    """One batch of a run, and the replies that it generates: at most `most` at a time."""
+    def _take(
+        self, copy: _Copy, rows: Sequence[tuple[_Sequence | None, Row]], tokens: _Tokens
+    ) -> Iterator[tuple[int, Completion]]:
+        """Give the tokens of a call to its replies; its time is theirs."""
+        wanted = [owner for owner, row in rows if owner and row.words is not None]
+        for ids in tokens.steps:
+            for text in {id(text): text for text, _ in rows if text and not text.reason}.values():
+                if text.ids:
+                    text.decode_ns += tokens.wall_ns // len(tokens.steps)
+                else:
+                    text.prefill_ns += tokens.wall_ns
+            for owner, token in zip(wanted, ids, strict=True):
+                if owner in copy.texts:  # else the reply ended in an earlier step
+                    yield from self._push(copy, owner, token)
 
-    def __init__(self, llm: LLM, batch: Batch, queue: _Queue, most: int) -> None:
-        self.llm, self.batch, self.most = llm, batch, most
-        self.capacity = min(llm.session.capacity, batch.context)
-        self._queue = queue
-        self._beginnings: dict[tuple[int, ...], _Beginning] = {}
-        self._free = list(reversed(range(batch.sequences)))
-        self._texts: list[_Sequence] = []
-
-    def completions(self) -> Iterator[tuple[int, Completion]]:
-        """Index and completion of each job that this batch takes, as they end."""
-        session = self.llm.session
-        while self._queue.jobs or self._texts:
-            yield from self._admit()
-            if session.interrupted() or self._queue.is_stopped:
-                raise Stopped
-            rows = self._rows()
-            if not rows:
-                continue  # every waiting job was refused
-            start = time.perf_counter_ns()
-            with session.guard():
-                steps, stats = self._run(rows)
-            wall_ns = max(0, time.perf_counter_ns() - start - stats.compile_ns)
-            wanted = [owner for owner, row in rows if owner and row.words is not None]
-            for ids in steps:
-                for text in {id(text): text for text, _ in rows if text and not text.reason}.values():
-                    if text.ids:
-                        text.decode_ns += wall_ns // len(steps)
-                    else:
-                        text.prefill_ns += wall_ns
-                for owner, token in zip(wanted, ids, strict=True):
-                    if owner in self._texts:  # else the reply ended in an earlier step
-                        yield from self._push(owner, token)
-
-    def _run(self, rows: Sequence[tuple[_Sequence | None, Row]]) -> tuple[list[list[int]], CallStats]:
-        """Run these rows, and further steps with them if all belong to replies. Returns the ids of each step."""
-        calls = [row for _, row in rows]
-        texts = [text for text, _ in rows if text and text.ids]
-        if len(texts) < len(rows) or any(text.sampler.recalls for text in texts):
-            ids, _, stats = self.batch.run(calls)
-            return [ids], stats
-        count = self.batch.together(min(text.left(self.capacity) for text in texts))
-        return self.batch.decode(calls, [[text.words(k) for text in texts] for k in range(count)])
-
-    def _admit(self) -> Iterator[tuple[int, Completion]]:
+    def _admit(self, copy: _Copy) -> Iterator[tuple[int, Completion]]:
         """Give free caches to waiting jobs. A job with impossible options is an error, and ends at once."""
-        self._release()
-        while len(self._texts) < self.most and (job := self._take()):
+        needed = {id(text.beginning) for text in copy.texts}
+        for ids, beginning in list(copy.beginnings.items()):
+            if not self._waiting[ids] and id(beginning) not in needed:
+                copy.free.append(copy.beginnings.pop(ids).slot)
+        while self._jobs and len(copy.texts) < copy.most:
+            job = self._jobs[0]
+            ids = beginning_of(job)
+            is_new = bool(ids) and ids not in copy.beginnings and self._waiting[ids] > 1
+            if len(copy.free) < 1 + is_new:
+                return
+            self._jobs.popleft()
+            self._waiting[ids] -= 1
             try:
                 text = _Sequence(self.llm, job)
             except RunError as error:
                 yield job.index, Completion(job.id, error=str(error))
                 continue
-            ids = beginning_of(job)
-            text.slot = self._free.pop()
-            if ids in self._beginnings:
-                text.beginning, text.run = self._beginnings[ids], len(ids)
-            self._texts.append(text)
-
-    def _take(self) -> Job | None:
-        """The next job if there are caches for it: its own, and one for a beginning that later jobs share with it."""
-        jobs, waiting = self._queue.jobs, self._queue.waiting
-        with self._queue.lock:
-            if not jobs:
-                return None
-            ids = beginning_of(jobs[0])
-            is_new = bool(ids) and ids not in self._beginnings and waiting[ids] > 1
-            if len(self._free) < 1 + is_new:
-                return None
-            waiting[ids] -= 1
             if is_new:
-                self._beginnings[ids] = _Beginning(ids, self._free.pop())
-            return jobs.popleft()
+                copy.beginnings[ids] = _Beginning(ids, copy.free.pop())
+            text.slot = copy.free.pop()
+            if ids in copy.beginnings:
+                text.beginning, text.run = copy.beginnings[ids], len(ids)
+            copy.texts.append(text)
 
-    def _release(self) -> None:
-        """Free the caches of beginnings that neither a waiting job nor a reply needs."""
-        needed = {id(text.beginning) for text in self._texts}
-        for ids, beginning in list(self._beginnings.items()):
-            if not self._queue.waiting[ids] and id(beginning) not in needed:
-                self._free.append(self._beginnings.pop(ids).slot)
-
-    def _rows(self) -> list[tuple[_Sequence | None, Row]]:
+    def _rows(self, copy: _Copy) -> list[tuple[_Sequence | None, Row]]:
         """The rows of the next call: a token of every reply, then tokens of prompts. Beginnings belong to no text."""
+        most = copy.batch.most_rows
         rows: list[tuple[_Sequence | None, Row]] = [
             (text, self._row(text, text.ids[-1], len(text.prompt) + len(text.ids) - 1, wanted=True))
-            for text in self._texts
+            for text in copy.texts
             if text.ids
         ]
-        for text in self._texts:
+        for text in copy.texts:
             begin = text.beginning
-            while begin and begin.run < len(begin.ids) and len(rows) < self.batch.most_rows:
+            while begin and begin.run < len(begin.ids) and len(rows) < most:
                 rows.append((None, Row(begin.ids[begin.run], begin.slot, begin.run)))
                 begin.run += 1
-            while text.run < len(text.prompt) and len(rows) < self.batch.most_rows:
+            while text.run < len(text.prompt) and len(rows) < most:
                 wanted = text.run == len(text.prompt) - 1
                 rows.append((text, self._row(text, text.prompt[text.run], text.run, wanted=wanted)))
                 text.run += 1
@@ -250,21 +261,16 @@ class _Lane:
             return Row(token, text.slot, position, words=words)
         return Row(token, text.slot, position, begin.slot, len(begin.ids), words)
 
-    def _push(self, text: _Sequence, token: int) -> Iterator[tuple[int, Completion]]:
+    def _push(self, copy: _Copy, text: _Sequence, token: int) -> Iterator[tuple[int, Completion]]:
         """Give a reply its next token. If it is the last, the cache becomes free."""
         is_finite = 0 <= token < self.llm.session.interface.vocab
         if is_finite:
             text.push(token, self.capacity)
         if text.reason or not is_finite:
-            self._texts.remove(text)
-            self._free.append(text.slot)
+            copy.texts.remove(text)
+            copy.free.append(text.slot)
             error = Completion(text.job.id, error="the logits are not finite")
             yield text.job.index, text.completion() if is_finite else error
-
-
-def shares(count: int, parts: int) -> list[int]:
-    """A number as so many numbers that differ by at most one."""
-    return [(count + parts - 1 - i) // parts for i in range(parts)]
 
 
 def beginning_of(job: Job) -> tuple[int, ...]:
@@ -293,7 +299,7 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int 
             continue
         most = min(most, sum(batch.most_rows for batch in batches))
         is_known = parallel or fastest or len(jobs) <= most
-        return BatchRun(llm, batches, jobs, most if is_known else measured(batches, most))
+        return BatchRun(llm, batches, jobs, most if is_known else measured(batches, most, extra), extra)
     return problem
 
 
@@ -302,12 +308,15 @@ def _fitting(llm: LLM, extra: int) -> int:
     free = available() if llm.model.device.limits.software else None
     room = UNKNOWN_MEMORY if free is None else free // 2
     count = MOST
-    while count > 1 and (count + extra) * llm.model.cache_nbytes > room:
+    while count > 1:
+        copies = copies_of(llm.model, count)
+        if (count + extra * copies) * llm.model.cache_nbytes + (copies - 1) * llm.model.program.file_size <= room:
+            break
         count //= 2
     return count
 
 
-def measured(batches: Sequence[Batch], most: int) -> int:
+def measured(batches: Sequence[Batch], most: int, extra: int = 0) -> int:
     """How many sequences at a time give most tokens per second: the fastest of `most` and its halves.
 
     It runs a few calls of the first batch with token 0 at position 0, which every sequence will overwrite.
@@ -315,7 +324,7 @@ def measured(batches: Sequence[Batch], most: int) -> int:
     speeds: dict[int, float] = {}
     count = most
     while count >= 2:
-        rows = [Row(0, i, 0, words=GREEDY) for i in range(shares(count, len(batches))[0])]
+        rows = [Row(0, i, 0, words=GREEDY) for i in range(shares(count, batches, extra)[0])]
         batches[0].run(rows)  # compiles
         times = []
         for _ in range(3):

@@ -32,6 +32,7 @@ from .template import Template, find_template
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from .batch import BatchRun
     from .many import Completion
 
 
@@ -101,6 +102,7 @@ class LLM:
         self._tokenizer, self._template = tokenizer, template
         self._last: Reply | None = None
         self._batches: tuple[Batch, ...] = ()
+        self._run: BatchRun | None = None  # the last run of prompts, which may not be at its end
         self._model_digest: str | None = None  # a hash of its files, which takes a while
         self._is_chat = False  # whether the last reply was a chat's
         self._parts: list[tuple[str, list[int]]] = []  # a chat's questions and replies, as text and as tokens
@@ -220,11 +222,21 @@ class LLM:
         return many.in_order()
 
     def batches(self, sequences: int, extra: int = 0) -> tuple[Batch, ...]:
-        """The model of at least so many sequences at a time, and `extra` more in each batch; kept for the next call."""
+        """The model of at least this number of sequences, and `extra` more in each batch; kept for the next call."""
         if sum(batch.sequences - extra for batch in self._batches) < sequences:
             self._batches = ()
             self._batches = open_batches(self.model, sequences, extra, self.session.progress)
         return self._batches
+
+    def drop_batches(self) -> None:
+        """Forget the batches: a device failed."""
+        self._batches = ()
+
+    def begin(self, run: BatchRun) -> None:
+        """End the run of prompts before this one, because both would use the same caches."""
+        if self._run:
+            self._run.stop()
+        self._run = run
 
     def score(self, text: str | Sequence[int]) -> list[float]:
         """The log-probability (natural logarithm) of each token after those before it. The first is 0.0.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,11 +19,10 @@ LOAD_S, ENCODE_S, DECODE_S = 20.0, 10.0, 5.0
 
 
 class TokenizerProcess:
-    """Serves one tokenizer file. The process starts here and ends when its stdin is closed, at the latest with us."""
+    """Serves one tokenizer file. The process starts here and ends with this object, at the latest when we end."""
 
     def __init__(self, path: Path, kind: str, config: Mapping[str, Any]) -> None:
         self.path, self.kind, self._config = path, kind, dict(config)
-        self._lock = threading.RLock()  # one request at a time: threads take turns
         self._process = self._start()
         answer = self._load()
         self.size: int = answer["size"]
@@ -45,6 +45,10 @@ class TokenizerProcess:
             **new_group,
         )
 
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception), self._process as process:  # waits, and closes the pipes
+            process.kill()
+
     def encode_plain(self, text: str) -> list[int]:
         ids: list[int] = self._ask({"encode": text, "prompt": False}, ENCODE_S)["ids"]
         return ids
@@ -61,10 +65,6 @@ class TokenizerProcess:
         return token
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        with self._lock:
-            return self._ask_alone(request, limit_s)
-
-    def _ask_alone(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         if self._is_lost:
             self._process.communicate()
             self._process = self._start()

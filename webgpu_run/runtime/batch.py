@@ -29,6 +29,7 @@ MAX_ROWS = 64  # per call, if the batch has no more sequences
 TOGETHER_NS = 100_000_000  # longest submission of a decode: longer ones waste more after the end of a reply
 LEAST_ROWS = 2  # a single row has kernels of its own, which round differently
 LEAST_SHARE = 4  # sequences of a copy of the model: fewer would share the unpacked weights badly
+MOST_COPIES = 4  # of a model: more would wait for each other in Python, which records the calls of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +169,32 @@ def plan(model: Model, sequences: int) -> Engine:
     return planned_batch(model.method.delegates[0], model.device.limits, sequences, max(MAX_ROWS, sequences))
 
 
+def copies_of(model: Model, sequences: int) -> int:
+    """How many batches share the sequences. Usually it is one.
+
+    But Mesa's driver leaves cores unused if it runs a small model in one thread. Then copies of the model share them.
+    """
+    is_small = model.device.has_one_thread and model.program.file_size < SMALL
+    return max(1, min(_cores(), MOST_COPIES, sequences // LEAST_SHARE)) if is_small else 1
+
+
 def open_batches(
     model: Model, sequences: int, extra: int = 0, progress: ProgressCallback | None = None
 ) -> tuple[Batch, ...]:
-    """Batches that have room for `sequences` sequences together, and for `extra` more in each of them.
-
-    Usually it is one batch. But a software driver that runs a small model in one thread leaves cores unused. Then
-    copies of the model, each on a device with an instance of the driver of its own, share the sequences.
-    """
-    is_small = model.device.has_one_thread and model.program.file_size < SMALL
-    copies = min(_cores(), sequences // LEAST_SHARE) if is_small else 1
+    """Batches with room for `sequences` sequences together, and for `extra` more in each. Every batch after the first
+    has a copy of the model, on a device with an instance of the driver of its own."""
     models = [model]
     with contextlib.suppress(DeviceError):  # the driver may refuse another instance
-        while len(models) < copies:
+        while len(models) < copies_of(model, sequences):
             models.append(_copy(model))
     return tuple(Batch(m, ceil_div(sequences, len(models)) + extra, progress) for m in models)
+
+
+def shares(count: int, batches: Sequence[Batch], extra: int = 0) -> list[int]:
+    """How many of `count` sequences each batch gets: at least LEAST_SHARE, if the others have room for that."""
+    room = batches[0].sequences - extra
+    parts = max(1, min(len(batches), count // LEAST_SHARE), ceil_div(count, room))
+    return [(count + parts - 1 - i) // parts for i in range(parts)]
 
 
 def nbytes_of(batches: Sequence[Batch]) -> int:
