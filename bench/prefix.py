@@ -7,8 +7,8 @@ A prompt is `--prefix` tokens that all prompts share and `--rest` tokens of its 
 run four ways: with an empty KV cache; after another prompt with the same beginning; with an empty cache and the prefix
 prefilled apart; and in a new process that loads the file that `LLM.save` wrote. The ratio is that of the first to each
 of the others, as the median of the rounds with the smallest and the largest, by the wall clock and by processor time.
-The time of the new process includes reading and checking the file, but not loading the model. The first load also
-hashes the model, to which the file must belong. Logits after a known prefix, after the same prefix prefilled apart and
+The time of the new process includes reading and checking the file, but not loading the model; meanwhile the model is
+hashed, because the file belongs to one model. Logits after a known prefix, after the same prefix prefilled apart and
 after the file must be equal to the bit.
 """
 
@@ -46,7 +46,7 @@ def logits_after(llm: LLM, rest: list[int]) -> Any:
 
 def child(model: str, file: str, prefix: int, ids: list[int]) -> None:
     """In a new process: load the KV cache, and run the prompt from there."""
-    llm = LLM(model)
+    llm = LLM(model, hash_ahead=True)
     llm.generate(ids, max_new_tokens=2, prefix=prefix, ignore_eos=True).finish()  # compile
     times = []
     for _ in range(6):

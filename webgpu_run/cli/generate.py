@@ -8,6 +8,7 @@ from ..console.early import INTERRUPTED
 from ..console.interrupt import Interrupts
 from ..console.progress import Progress
 from ..console.terminal import stderr_console
+from ..formats.digest import digest_ahead
 from ..formats.pte import Program
 from ..llm.conversation import Conversation
 from ..llm.language_model import LLM
@@ -33,6 +34,7 @@ def generate(program: Program, settings: Settings) -> int:
     clock.end("prompt and tokenizer")
     _warn_about_sampling(settings)
     totals = RunTotals(zero_ns)
+    digest_of = digest_ahead(program) if settings.prompt_cache else None
     with Progress(quiet=settings.quiet) as progress:
         model = load_model(program, settings, progress, clock)
         totals.load_ns = clock.total_ns
@@ -47,7 +49,7 @@ def generate(program: Program, settings: Settings) -> int:
             interrupted=lambda: interrupts.requested,
             lookup=settings.lookup,
         )
-        llm = LLM.of(session, prompt.tokenizer, prompt.template)
+        llm = LLM.of(session, prompt.tokenizer, prompt.template, digest_of)
         printer = ReplyPrinter(settings, llm, interrupts, progress, totals)
         printer.introduce()
         cache = PromptCache(llm, settings.prompt_cache, printer.warn) if settings.prompt_cache else None

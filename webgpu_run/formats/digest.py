@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
@@ -25,6 +26,14 @@ def digest(program: Program) -> str:
             for part in threads.map(lambda at, s=source: _hash(s, at), range(0, source.size, _PART)):
                 total.update(part)
     return total.hexdigest()
+
+
+def digest_ahead(program: Program) -> Callable[[], str]:
+    """Begin to compute the digest in the background; the result waits for it."""
+    threads = ThreadPoolExecutor(1)
+    found = threads.submit(digest, program)
+    threads.shutdown(wait=False)
+    return found.result
 
 
 def _hash(source: Source, at: int) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from ..debug.timings import Timings
 from ..debug.trace import CallTrace, Trace, Tracer
 from ..errors import RunError, UsageError
-from ..formats.digest import digest
+from ..formats.digest import digest, digest_ahead
 from ..gpu.device import Device
 from ..gpu.residency import ProgressCallback
 from ..runtime.batch import Batch, open_batches
@@ -43,8 +44,9 @@ class LLM:
     template are found beside the model, or at `tokenizer` and `template`. `device` is part of an adapter's name, its
     index, or cpu, gpu, vulkan, metal or d3d12. `kv` is the format of the KV cache: f32, f16, or auto, which is f16 on
     GPUs that compute with it. `data` are .ptd files that are not beside the model. `chunk` limits the tokens per
-    prefill call. With `lookup`, text that repeats itself is generated faster: see docs/guide.md. `progress` is called
-    with (what, done, total).
+    prefill call. With `lookup`, text that repeats itself is generated faster: see docs/guide.md. With `hash_ahead`, the
+    hash of the model, which the first `load` or `save` needs, is computed while the model is loaded. `progress` is
+    called with (what, done, total).
 
     A call that is interrupted or refused leaves a model that works. One thread at a time may use it.
     """
@@ -63,9 +65,11 @@ class LLM:
         fuse: bool = True,
         tune: bool = True,
         lookup: bool = False,
+        hash_ahead: bool = False,
         progress: ProgressCallback | None = None,
     ) -> None:
         program = open_program(path, data)
+        digest_of = digest_ahead(program) if hash_ahead else None
         Interface.of(program.method(method), program.metadata)
         found: Tokenizer | RunError
         try:
@@ -87,23 +91,36 @@ class LLM:
         )
         # With a progress callback a long prefill is submitted in parts, so that the device is free soon after Ctrl-C.
         session = Session(model, chunk=chunk, progress=progress or _no_progress, lookup=lookup)
-        self._begin(session, found, chat_template)
+        self._begin(session, found, chat_template, digest_of)
 
     @classmethod
-    def of(cls, session: Session, tokenizer: Tokenizer | None, template: Template | None = None) -> LLM:
+    def of(
+        cls,
+        session: Session,
+        tokenizer: Tokenizer | None,
+        template: Template | None = None,
+        digest_of: Callable[[], str] | None = None,
+    ) -> LLM:
         """A language model from parts that exist already, as the commands have them."""
         llm = cls.__new__(cls)
         found = tokenizer or UsageError("there is no tokenizer: the prompt must be token ids")
-        llm._begin(session, found, template or UsageError("there is no chat template"))
+        llm._begin(session, found, template or UsageError("there is no chat template"), digest_of)
         return llm
 
-    def _begin(self, session: Session, tokenizer: Tokenizer | RunError, template: Template | RunError) -> None:
+    def _begin(
+        self,
+        session: Session,
+        tokenizer: Tokenizer | RunError,
+        template: Template | RunError,
+        digest_of: Callable[[], str] | None,
+    ) -> None:
         self.session = session
         self._tokenizer, self._template = tokenizer, template
         self._last: Reply | None = None
         self._batches: tuple[Batch, ...] = ()
         self._run: BatchRun | None = None  # the last run of prompts, which may not be at its end
-        self._model_digest: str | None = None  # a hash of its files, which takes a while
+        # A hash of its files, which takes a while.
+        self._digest = functools.cache(digest_of or functools.partial(digest, session.model.program))
         self._is_chat = False  # whether the last reply was a chat's
         self._parts: list[tuple[str, list[int]]] = []  # a chat's questions and replies, as text and as tokens
 
@@ -292,11 +309,6 @@ class LLM:
         self._end_last()
         self._parts, extra = prompt_cache.load(path, self.session, self._digest())
         return extra
-
-    def _digest(self) -> str:
-        if self._model_digest is None:
-            self._model_digest = digest(self.model.program)
-        return self._model_digest
 
     def reset(self) -> None:
         """Forget everything: empty the KV cache."""
