@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from webgpu_run.llm.tokenizer import TextStream, find
+from webgpu_run.llm.tokenizer_process import TokenizerProcess
 
 from helpers.command import execute, webgpu_run
 from helpers.language import byte_tokenizer, folder, start
@@ -113,3 +114,13 @@ def test_a_huge_file_beside_a_tokenizer(tmp_path: Path) -> None:
     assert result.code == 3
     assert "at most" in result.err
     assert "tokenizer_config.json" in result.err
+
+
+def test_a_process_ends_with_its_tokenizer(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = TokenizerProcess(tmp_path / "tokenizer.json", "tokenizers", {})
+    process = tokenizer._process
+    assert tokenizer.encode_plain("a")
+    del tokenizer
+    assert process.returncode is not None
+    assert not recwarn.list

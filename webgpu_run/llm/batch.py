@@ -88,6 +88,9 @@ class _Sequence:
         return Completion(self.job.id, text, ids, self.reason, len(self.prompt), *times, seed)
 
 
+_Rows = list[tuple["_Sequence | None", Row]]  # of a call; rows of beginnings belong to no text
+
+
 class _Copy:
     """The model, or a copy of it, in a run: its batch, and at most `most` replies that it generates at a time."""
 
@@ -96,13 +99,13 @@ class _Copy:
         self.beginnings: dict[tuple[int, ...], _Beginning] = {}
         self.free = list(reversed(range(batch.sequences)))
         self.texts: list[_Sequence] = []
-        self.rows: list[tuple[_Sequence | None, Row]] = []  # of the call that is under way
-        self.orders = SimpleQueue[bool]()  # for its thread: True is a call, False ends the thread
+        self.under_way: _Rows = []  # the rows of the call that its thread makes
+        self.calls = SimpleQueue[_Rows]()  # for its thread; no rows end it
 
-    def run(self, capacity: int) -> _Tokens:
-        """Run the rows, and further steps with them if all belong to replies."""
-        calls, start = [row for _, row in self.rows], time.perf_counter_ns()
-        texts = [text for text, _ in self.rows if text and text.ids]
+    def run(self, rows: _Rows, capacity: int) -> _Tokens:
+        """Run these rows, and further steps with them if all belong to replies."""
+        calls, start = [row for _, row in rows], time.perf_counter_ns()
+        texts = [text for text, _ in rows if text and text.ids]
         if len(texts) < len(calls) or any(text.sampler.recalls for text in texts):
             ids, _, stats = self.batch.run(calls)
             steps = [ids]
@@ -113,9 +116,9 @@ class _Copy:
 
     def serve(self, capacity: int, done: SimpleQueue[tuple[_Copy, _Tokens | BaseException]]) -> None:
         """What the thread does: nothing but calls, so that the state of the run belongs to the caller's thread."""
-        while self.orders.get():
+        while rows := self.calls.get():
             try:
-                done.put((self, self.run(capacity)))
+                done.put((self, self.run(rows, capacity)))
             except BaseException as error:
                 done.put((self, error))
 
@@ -152,10 +155,10 @@ class BatchRun:
             while self._jobs or any(copy.texts for copy in self._copies):
                 is_ending = self.llm.session.interrupted()
                 for copy in self._copies:
-                    if not (copy.rows or is_ending):
+                    if not (copy.under_way or is_ending):
                         yield from self._admit(copy)
                         self._start(copy)
-                if any(copy.rows for copy in self._copies):
+                if any(copy.under_way for copy in self._copies):
                     yield from self._take(*self._next())
                 elif is_ending:
                     raise Stopped
@@ -164,40 +167,38 @@ class BatchRun:
             raise
         finally:
             self.stop(AT_STOP)
+            self.llm.end(self)
 
     def stop(self, limit_s: float | None = None) -> None:
         """Wait for the calls that are under way; afterwards there are no more. Slower batches are given up."""
         self._is_stopped, start = True, time.monotonic()
         for copy in self._copies:
-            copy.orders.put(False)
-        while any(copy.rows for copy in self._copies):
+            copy.calls.put([])
+        while any(copy.under_way for copy in self._copies):
             left = None if limit_s is None else max(0.0, start + limit_s - time.monotonic())
             try:
-                copy, _ = self._done.get(timeout=left)
+                self._done.get(timeout=left)[0].under_way = []
             except Empty:
                 self.llm.drop_batches()
-                return
-            copy.rows = []
+                break
 
     def _start(self, copy: _Copy) -> None:
         if self._is_stopped:
             raise UsageError("these prompts cannot go on: another run of prompts has begun on the same model")
-        copy.rows = self._rows(copy)
-        if copy.rows:  # else every waiting job was refused
-            copy.orders.put(True)
+        copy.under_way = self._rows(copy)
+        if copy.under_way:  # else every waiting job was refused
+            copy.calls.put(copy.under_way)
 
-    def _next(self) -> tuple[_Copy, list[tuple[_Sequence | None, Row]], _Tokens]:
+    def _next(self) -> tuple[_Copy, _Rows, _Tokens]:
         """Wait for the next call to end; returns its rows and their tokens."""
         with self.llm.session.guard():
             copy, tokens = self._done.get()
-        rows, copy.rows = copy.rows, []
+        rows, copy.under_way = copy.under_way, []
         if isinstance(tokens, BaseException):
             raise tokens
         return copy, rows, tokens
 
-    def _take(
-        self, copy: _Copy, rows: Sequence[tuple[_Sequence | None, Row]], tokens: _Tokens
-    ) -> Iterator[tuple[int, Completion]]:
+    def _take(self, copy: _Copy, rows: _Rows, tokens: _Tokens) -> Iterator[tuple[int, Completion]]:
         """Give the tokens of a call to its replies; its time is theirs."""
         wanted = [owner for owner, row in rows if owner and row.words is not None]
         for ids in tokens.steps:
@@ -236,10 +237,10 @@ class BatchRun:
                 text.beginning, text.run = copy.beginnings[ids], len(ids)
             copy.texts.append(text)
 
-    def _rows(self, copy: _Copy) -> list[tuple[_Sequence | None, Row]]:
-        """The rows of the next call: a token of every reply, then tokens of prompts. Beginnings belong to no text."""
+    def _rows(self, copy: _Copy) -> _Rows:
+        """The rows of the next call: a token of every reply, then tokens of prompts."""
         most = copy.batch.most_rows
-        rows: list[tuple[_Sequence | None, Row]] = [
+        rows: _Rows = [
             (text, self._row(text, text.ids[-1], len(text.prompt) + len(text.ids) - 1, wanted=True))
             for text in copy.texts
             if text.ids
@@ -285,6 +286,7 @@ def batch_run(llm: LLM, jobs: Sequence[Job], parallel: int | None, fastest: int 
     With None, the number is `fastest` if an earlier run has measured it, else the largest power of two that memory has
     room for, or one that is faster.
     """
+    llm.end_unfinished()
     extra = int(any(map(beginning_of, jobs)))  # a cache for the beginning that texts share
     most, problem = parallel or fastest or _fitting(llm, extra), "there is no memory for a second KV cache"
     while most > 1:

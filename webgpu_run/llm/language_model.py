@@ -118,7 +118,7 @@ class LLM:
         self._tokenizer, self._template = tokenizer, template
         self._last: Reply | None = None
         self._batches: tuple[Batch, ...] = ()
-        self._run: BatchRun | None = None  # the last run of prompts, which may not be at its end
+        self._run: BatchRun | None = None  # the run of prompts that uses the batches
         # A hash of its files, which takes a while.
         self._digest = functools.cache(digest_of or functools.partial(digest, session.model.program))
         self._is_chat = False  # whether the last reply was a chat's
@@ -250,10 +250,20 @@ class LLM:
         self._batches = ()
 
     def begin(self, run: BatchRun) -> None:
-        """End the run of prompts before this one, because both would use the same caches."""
+        """Note that this run uses the batches."""
+        self.end_unfinished()
+        self._run = run
+
+    def end(self, run: BatchRun) -> None:
+        """Note that this run uses the batches no more."""
+        if self._run is run:
+            self._run = None
+
+    def end_unfinished(self) -> None:
+        """Stop a run that was not read to its end: another one would use the same caches."""
         if self._run:
             self._run.stop()
-        self._run = run
+            self._run = None
 
     def score(self, text: str | Sequence[int]) -> list[float]:
         """The log-probability (natural logarithm) of each token after those before it. The first is 0.0.

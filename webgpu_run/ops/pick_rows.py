@@ -45,10 +45,12 @@ def reference(a: Args, t: Mapping[str, Array]) -> list[Array]:
 
 
 def make(a: Args, rng: np.random.Generator) -> dict[str, Array]:
-    """Sorted logits, some of them equal, and rows with different samplers; at least every third is greedy."""
+    """Mostly sorted logits, some of them equal, and rows with different samplers; at least every third is greedy."""
     (rows, count), words = a["x"], a["how"][1]
     draw, recent = parts_of(words)
     x = np.sort(rng.standard_normal((rows, count)).astype(np.float32).round(2) * 3)
+    x[1::2, -3:] = x[1::2, -1:]  # several are the largest, for different lanes
+    x[2::3, : count // 2 : 64] = x[2::3, -1:]  # and for one lane
     samplers = (
         (0.8, 40, 0.95, 0.01),
         (1.0, 0, 0.9, 0.0),

@@ -72,15 +72,15 @@ def parts(model: Model) -> list[Part]:
 def _parts(model: Model, index: int, runner: Runner) -> Iterator[Part]:
     """The caches of a delegate. Fused attention has the positions of its own in order."""
     resident, graph = runner.executor.resident, runner.graph
-    found: dict[int, tuple[str, int]] = {}  # name and positions
+    known: dict[int, tuple[str, int]] = {}  # name and positions
     for (i, name), resource in resident.owned.items():
         node, reach = graph.nodes[i], runner.engine.plans[i].reach
         if isinstance(resource, Image):
-            found[id(resource)] = "", reach.unit if reach else 0
+            known[id(resource)] = "", reach.unit if reach else 0
         elif node.op.remember and name in node.tensors:
-            found[id(resource)] = f" {node.op.short} {name}", graph.tensors[node.tensors[name]].max_dims[1]
+            known[id(resource)] = f" {node.op.short} {name}", graph.tensors[node.tensors[name]].max_dims[1]
     for k, resource in enumerate((*resident.state, *resident.images)):
-        name, positions = found.get(id(resource), ("", 0))
+        name, positions = known.get(id(resource), ("", 0))
         yield Part(f"{index}.{k}{name}", model.device, resource, positions)
 
 
